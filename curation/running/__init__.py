@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run from its arguments to its report: resources, the loop over the phases, and processes of an array.
+"""Code that runs a recipe, from its arguments to its report: resources, the loop over the phases, and job arrays.
 
-Nothing here reads a document or computes: phases do. Only the command line and the library call it.
+The modules of this level read and compute no documents; `phases` does. Only the command line and the library call them.
 """

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs by processes that share only a folder, such as the tasks of a Slurm array: no scheduler, no connections.
 
-One process holds the lease of the driver: it plans, publishes each phase, and writes the report. All processes, the
-driver among them, take tasks of the published phase. If the driver dies, another process takes over its lease and
+One process holds the lease of the driver: it plans, publishes each phase, and writes the report. All processes,
+including the driver, take tasks of the published phase. If the driver dies, another process takes over its lease and
 resumes the run. The others end when the report is written.
 
-    _work/array/driver.G           lease of the driver
-    _work/array/phase-G.json       the phase that this driver has published last
-    _work/array/failed-G.json      the error that ended it
-    _work/array/KEY/NNNNNN.G       lease of a task of a phase
-    _work/array/KEY/NNNNNN.done    its task is done
+    _work/array/driver.G           lease of the driver; G is its generation
+    _work/array/phase-G.json       the phase that the driver of generation G published last
+    _work/array/failed-G.json      the error that ended this driver
+    _work/array/KEY/NNNNNN.G       lease of task NNNNNN of the phase KEY
+    _work/array/KEY/NNNNNN.done    task NNNNNN is done
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ from curation.running.tasks.boards import (
 
 DRIVER = "driver"
 MIN_EXPIRE, MAX_EXPIRE = 0.1, 86_400.0
-LEVELS = 2  # of an unfinished run, in which each process looks for links; the driver looks for them in all
+LEVELS = 2  # folder levels in which each process looks for links in an unfinished run; the driver looks in all levels
 OR_FORCE = re.compile(r",? or --force\b")
-MAX_LOSSES = 5  # files that the file system loses between two phases, before this process ends
+MAX_LOSSES = 5  # files that the file system may lose between two phases; after more, this process ends
 
 
 class ArrayTask(NamedTuple):
-    """One process of a run without a scheduler: number `number`, from 1, of `of`."""
+    """One process of a run without a scheduler: process `number` (from 1) of `of` processes."""
 
     number: int
     of: int
@@ -98,7 +98,7 @@ def parse_array_task(text: str, expire_seconds: float) -> ArrayTask:
 
 
 class _Failure(msgspec.Struct):
-    """The error that ended a driver. `number`, `path`: of an error of the system."""
+    """The error that ended a driver. `number` and `path` are those of an OSError."""
 
     kind: str
     text: str
@@ -109,7 +109,7 @@ class _Failure(msgspec.Struct):
 
 @contextmanager
 def advised_without_force() -> Iterator[None]:
-    """Leave `--force`, which an array refuses, out of the advice of errors."""
+    """Remove the advice to use `--force` from errors, since an array refuses `--force`."""
     try:
         yield
     except CurationError as error:
@@ -123,9 +123,9 @@ Drive = Callable[[Call, "ArrayDriver"], Report]
 
 
 def run_array_task(call: Call, task: ArrayTask, drive: Drive) -> tuple[Report, bool]:
-    """Take part in a run until it is finished; return its report, and whether this process has written it.
+    """Take part in a run until it is finished. Return its report, and whether this process has written the report.
 
-    `drive` runs the part of the driver.
+    `drive` runs the recipe as the driver.
     """
     with locked(call.folder, call.progress, shared=True):
         is_new = not has_mark(call.folder)
@@ -146,7 +146,7 @@ def run_array_task(call: Call, task: ArrayTask, drive: Drive) -> tuple[Report, b
 
 
 class Member:
-    """A process that takes part in a run: as its driver, or only by its tasks."""
+    """A process that takes part in a run: as the driver, or only by running tasks."""
 
     leases: Leases
 
@@ -157,7 +157,7 @@ class Member:
         self.own, self.wrote_report = 0, False
         self._seen: tuple[int, int] = (-1, -1)  # driver and serial of the last phase
         self._plan: Plan | None = None
-        self._said = set[Path]()  # leases of drivers
+        self._said = set[Path]()  # leases of drivers that were reported as late
         self._losses = 0
 
     def run(self) -> dict[str, Any]:
@@ -165,7 +165,7 @@ class Member:
         call, wait = self.call, FIRST_WAIT
         resources = find_resources(call.engine, call.choice.name, call.workers, call.scheduler, len(call.checked.files))
         newest = self.leases.newest(self.folder, DRIVER)
-        earlier = newest if self._failed(newest) else -1  # of an earlier attempt
+        earlier = newest if self._failed(newest) else -1  # driver of an earlier attempt that failed
         with call.engine.open_session(resources.workers, "threads") as session:
             while not (report := self._find_finished()):
                 check_interrupts()
@@ -191,8 +191,8 @@ class Member:
         return fresh(self.call.folder, partial(find_finished, self.call.folder))
 
     def _check_folder(self, error: OSError) -> None:
-        """Raise OutputError if the work folder was deleted, but not at the end of the run, and `error` if files in it
-        stay lost."""
+        """Raise OutputError if the work folder was deleted before the end of the run. Raise `error` if the file system
+        keeps losing files of the folder."""
         time.sleep(MAX_WAIT)
         if not (exists(self.folder) or self._find_finished()):
             raise OutputError(f"{self.folder} was deleted during the run. Start the array tasks again")
@@ -201,7 +201,8 @@ class Member:
             raise error
 
     def _is_lost(self, error: Exception) -> bool:
-        """Return whether the driver's part may be resumed after an error: the file system has lost a file."""
+        """Return whether this process may go on after an error of the driver, since only the file system has lost a
+        file."""
         is_stale = isinstance(error, OSError) and error.errno == errno.ESTALE
         self._losses += is_stale
         return is_stale and self._losses <= MAX_LOSSES
@@ -218,8 +219,8 @@ class Member:
             self._plan, _ = make_plan(call.folder, call.recipe, checked.identity, checked.files, [], deleted)
 
     def _elected(self, newest: int, earlier: int) -> Lease | None:
-        """The lease of the driver, if nobody holds it and this process is the first to take it. Raises the error of a
-        driver after `earlier`."""
+        """Return the lease of the driver if nobody holds it and this process is the first to take it, else None. Raises
+        the error of the driver `newest` if it is later than `earlier` and has failed."""
         if newest > earlier:
             self._raise_failure(newest)
         if newest >= 0:
@@ -233,7 +234,8 @@ class Member:
         return self.leases.take(self.folder, DRIVER, newest + 1)
 
     def _drive(self, lease: Lease, session: Session, workers: int) -> dict[str, Any] | None:
-        """Run the whole of what is left, as the driver; None if another process has taken over in the meantime."""
+        """Run the rest of the run as the driver, and return the report. Return None if another process has taken over
+        in the meantime."""
         self.call.progress.log(f"{self.task} is the driver of the run")
         try:
             with guarded_by(lease):
@@ -251,13 +253,15 @@ class Member:
             self.leases.give_back(lease)
 
     def _forget_leases(self) -> None:
-        """Delete the leases of the tasks of an earlier attempt, which count how many processes died on a task."""
+        """Delete the leases of tasks of an earlier attempt. They count how many processes died on a task, and the count
+        begins anew."""
         for path in [*self.folder.iterdir()]:
             if path.is_dir():
                 remove(path)
 
     def _next_phase(self, driver: int) -> PublishedPhase | None:
-        """The phase that the driver has published, unless this process has seen the end of it."""
+        """Return the phase that the driver has published; None if this process has seen its end, or if there is
+        none."""
         path = self.folder / f"phase-{driver}.json"
         with reading(path):
             try:
@@ -300,7 +304,7 @@ class Member:
         return self.folder / f"failed-{driver}.json"
 
     def _note_failure(self, driver: int, error: Exception) -> None:
-        """Let the other processes of the run end with the same message."""
+        """Save an error, so that the other processes of the run end with the same message."""
         with suppress(OSError):
             failure = _Failure(type(error).__name__, str(error), str(self.task))
             if isinstance(error, OSError):
@@ -319,8 +323,7 @@ class Member:
 
 
 class ArrayDriver:
-    """The part of the driver that differs from a run with a scheduler. As a session, it lets all processes of the run
-    take the tasks of a phase."""
+    """The session of the driver of an array: it publishes a phase, so that all processes of the run take its tasks."""
 
     dashboard = ""
 
@@ -331,11 +334,11 @@ class ArrayDriver:
 
     @contextmanager
     def open_session(self, workers: int, scheduler: str) -> Iterator[Session]:
-        """Yield itself: the tasks of an array are its workers."""
+        """Yield this object, since the processes of the array are the workers."""
         yield self
 
     def map(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
-        """Do the same as `run`. Results are files of the tasks: all are None."""
+        """Do the same as `run`, and return a list of None. Tasks write their results to files."""
         count = 0
 
         def done(*_: Any) -> None:
@@ -349,7 +352,8 @@ class ArrayDriver:
         self, function: Callable[[Any], Any], items: Iterable[Any],
         done: Callable[[int, Any, Any], object] = lambda number, item, result: None,
     ) -> None:  # fmt: skip
-        """Publish a phase, and take its tasks until all are done. `done` is called with None as the result."""
+        """Publish a phase, and take its tasks until all are done. Calls `done` for each task, with None as the
+        result."""
         member, lease = self.member, self.lease
         lease.check()
         by_number = {item[0] if isinstance(item, tuple) else item: item for item in items}
@@ -369,7 +373,9 @@ class ArrayDriver:
         board.make_folders()
         new = member.folder / f"phase-{lease.generation}.new"
         new.write_bytes(phase.encoded())
-        os.replace(new, new.with_suffix(".json"))  # not synced: a crash of the machine ends its readers too
+        os.replace(
+            new, new.with_suffix(".json")
+        )  # not synced: a crash of the machine also ends the processes that read it
 
         def run(number: int) -> None:
             function(by_number[number])
@@ -390,7 +396,8 @@ class ArrayDriver:
         return self.member._failed(self.lease.generation)
 
     def agree(self, content: dict[str, Any]) -> dict[str, Any]:
-        """Return the content of the report, which the first driver to arrive here decides: times differ."""
+        """Return the content of the report that the first driver has saved. Times in the content of a later driver
+        would differ."""
         path = self.member.folder / "report.json"
         own = path.with_name(f"report-{self.lease.generation}.json")
         write_sealed(own, content)

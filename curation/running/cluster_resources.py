@@ -17,10 +17,10 @@ TOO_LITTLE = "that may be too little: start its worker with fewer --nthreads, or
 
 
 def prepare_cluster(call: Call) -> Resources | None:
-    """Check the workers of a run's cluster and compile its kernels once per machine; return the resources of a run.
+    """Check the workers of a run's cluster, and compile the kernels once per machine. Return the resources of the run.
 
-    None for a run without a cluster. EngineError if versions differ, OutputError if a worker does not see the output
-    folder, OutOfMemoryError if a worker has less memory than the smallest run needs.
+    Returns None for a run without a cluster. Raises EngineError if versions differ, OutputError if a worker does not
+    see the output folder, and OutOfMemoryError if a worker has less memory than the smallest run needs.
     """
     if ":" not in call.scheduler:
         return None
@@ -36,7 +36,8 @@ def prepare_cluster(call: Call) -> Resources | None:
 
 
 def find_cluster_resources(call: Call, cluster: ClusterConnection) -> Resources:
-    """Return the tasks at once of all workers, and the batches and slices that fit the memory of each of them."""
+    """Return how many tasks all workers run at once, and the sizes of batches and slices that fit the memory of each
+    worker."""
     threads = [worker.threads for worker in cluster.workers]
     found = Resources(call.workers or sum(threads), call.engine.batch_bytes(max(threads)), MAX_SLICE_BYTES)
     if call.choice.name != "cpu":
@@ -52,8 +53,8 @@ def find_cluster_resources(call: Call, cluster: ClusterConnection) -> Resources:
 
 
 def worker_limits(worker: Worker, limits: Sequence[Limit], neighbours: int) -> list[Limit]:
-    """Return the limits of a worker that has not loaded the libraries of a run: its own, and its share of the machine
-    and its control groups among the `neighbours` workers of its host."""
+    """Return the memory limits of a worker that has not loaded the libraries of a run. They are its own limit, and its
+    share of those of the machine and its cgroups. `neighbours` workers of the host share these."""
     kind = "resident"
     resident = [limit for limit in limits if limit.kind == kind]
     own = [Limit(kind, f"the memory limit of {worker}", worker.memory_limit, worker.memory_limit)]

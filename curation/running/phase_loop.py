@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loop over the phases of a run: segments, outputs and report. It reads no text."""
+"""The loop over the phases of a run: segments, outputs and report. This module reads no text."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def run_phases(context: RunContext) -> dict[str, Any]:
     lost = LostByInput()
     first: SliceTotals | None = None
     docs = np.zeros(0, np.int64)  # of the first row of each slice
-    measured = np.zeros(context.plan.slices.tasks, np.int64)  # rows of measures/ of each partition
+    measured = np.zeros(context.plan.slices.tasks, np.int64)  # rows in measures/ from each partition
     filters: list[ReachedRows] = []
     for segment in segments:
         prepared = prepare_stages(context, segment)
@@ -178,7 +178,7 @@ def run_phases(context: RunContext) -> dict[str, Any]:
 def _untokenised(
     records: Sequence[dict[str, Any]], numbering: Numbering, locations: LocationTable
 ) -> list[dict[str, Any]]:
-    """The first documents of each part that get no tokens, since their ids would have special ones."""
+    """Return the first documents of each part that get no tokens, because their text contains a special token."""
     found = []
     for doc, token in (entry for record in records for entry in record.get("untokenised_names", ())):
         number = int(np.searchsorted(numbering.offsets, doc, side="right")) - 1
@@ -190,7 +190,7 @@ def _untokenised(
 
 
 def _name_groups(counts: Sequence[StageCount], removed: Sequence[RemovedRows], numbering: Numbering) -> None:
-    """Replace rows by ids in the largest groups that stages report."""
+    """Replace row numbers by document ids in the largest groups that stages report."""
     for duplicates in removed:
         groups: list[dict[str, Any]] = (
             [] if duplicates.index_folder else counts[duplicates.stage].details.get("largest_groups", [])
@@ -237,7 +237,7 @@ def _outputs_folder(context: RunContext) -> Path:
 def _write_documents(
     context: RunContext, state: SegmentState, numbering: Numbering
 ) -> tuple[list[OutputPart], list[dict[str, Any]]]:
-    """Write `documents/` if the recipe wants it, and raw ids to the work folder; return the planned parts and their
+    """Write `documents/` if the recipe wants it, and token ids to the work folder. Return the planned parts and their
     records."""
     output = context.plan.recipe.output
     copies = {name: entry.copies for name, entry in entries_by_name(context.plan.recipe.input).items()}
@@ -272,8 +272,8 @@ def _write_documents(
 def _plan_removed(
     context: RunContext, job: RemovedJob, removed: Sequence[RemovedRows], numbering: Numbering, counts: np.ndarray
 ) -> tuple[RemovedJob, list[RemovedFile]]:
-    """Look up the ids of kept documents and measure removed texts in tasks. Return the job and the files of `removed/`;
-    `counts` has the removed rows of each slice."""
+    """Run tasks that look up the ids of kept documents and measure removed texts. Return the job and the files of
+    `removed/`. `counts` has the number of removed rows of each slice."""
     planned = plan_kept_ids(context.work / "kept-ids", removed)
     folders = [kept_ids.folder for kept_ids, _ in planned]
     job = msgspec.structs.replace(job, kept_ids=folders)
@@ -293,8 +293,8 @@ def _finish(
     context: RunContext, removed: RemovedJob, totals: SliceTotals, others: Sequence[Step], state: SegmentState,
     parts: Sequence[OutputPart], records: Sequence[dict[str, Any]], lost: LostByInput,
 ) -> tuple[Written, dict[str, str]]:  # fmt: skip
-    """Write pairs, other forms, the steps `others`, and `cleaned/`; return token outputs, and path -> SHA-256 of the
-    rest. `lost` gets the languages of removed documents."""
+    """Write token pairs, other forms, the steps `others`, and `cleaned/`. Return the token outputs, and path -> SHA-256
+    of all other files. `lost` gets the languages of removed documents."""
     recipe, work = context.plan.recipe, _outputs_folder(context)
     numbered = [(part.number, part.source) for part in parts]
     forms = [form.name for form in recipe.output.chosen()]
@@ -327,7 +327,9 @@ def _finish(
         digests |= record.get("digests", {})
         lost.add_languages(record.get("lost", []))
         for info in msgspec.convert(record.get("pairs", []), list[PairInfo]):
-            prefix = context.folder / "tokens" / Path(info.prefix).name  # the folder may have moved since
+            prefix = (
+                context.folder / "tokens" / Path(info.prefix).name
+            )  # the folder may have moved since the task ran the task ran
             pairs.append(
                 TrainingPair(record["source"], record["split"], msgspec.structs.replace(info, prefix=str(prefix)))
             )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`--reuse`: the scores of an earlier run that a run may take, found before it begins."""
+"""`--reuse`: finds the scores of an earlier run that a new run can use, before the new run begins."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ ADVICE = "Leave --reuse out to compute all scores"
 
 @contextmanager
 def open_reused(old: str | Path, recipe: Recipe, output: Path, progress: Progress) -> Iterator[Reused]:
-    """Find the scores in the run `old` ("": none) that a run of the recipe to `output` can reuse, and keep other runs
-    from writing there while the context is open.
+    """Yield the scores in the run `old` ("": none) that a run of the recipe can reuse. Lock the folder of `old` against
+    runs that write to it while the context is open.
 
-    InputError: no run, a run that another process writes, or one without a score that this run can use. IntegrityError:
-    a damaged file of that run.
+    Raises InputError if there is no run, if another process writes it, or if it has no score that this run can use.
+    Raises IntegrityError if a file of that run is damaged.
     """
     if not old:
         yield Reused()
@@ -61,8 +61,8 @@ def open_reused(old: str | Path, recipe: Recipe, output: Path, progress: Progres
 
 
 def note_reused(folder: Path, reused: Reused) -> Reused:
-    """Return `reused` with the folders of all calls of a run, for its report. The work folder keeps their names: a
-    resumed run has scores of an earlier one, also if `--reuse` is not repeated."""
+    """Return `reused` with the folders that all calls of a run have reused, for its report. The work folder stores
+    their names, since a resumed run may have such scores even if `--reuse` is not repeated."""
     path = folder / WORK / REUSED_FROM
     names = read_sealed(path, list[str]) if path.exists() else []
     if reused.folder and reused.folder not in names:
@@ -73,7 +73,7 @@ def note_reused(folder: Path, reused: Reused) -> Reused:
 
 @contextmanager
 def _held(folder: Path, old: str | Path) -> Iterator[None]:
-    """Lock a folder against runs that write to it. Runs may share a finished one."""
+    """Lock a folder against runs that write to it. Several runs may use a finished run at once."""
     is_finished = (folder / REPORT).exists()
     with ExitStack() as stack:
         try:
@@ -86,7 +86,8 @@ def _held(folder: Path, old: str | Path) -> Iterator[None]:
 def _matching(
     recipe: Recipe, stored: list[StoredScores], old: str | Path, progress: Progress
 ) -> dict[int, list[StoredScores]]:
-    """Return the scores of each stage whose facts are equal. InputError if there are none."""
+    """Return, by stage number, the stored scores that were computed with the same facts. Raises InputError if there are
+    none."""
     wanted = {
         number: facts_of(stage)
         for number, stage in enumerate(recipe.stages)
@@ -119,7 +120,7 @@ def _matching(
 
 
 def _difference(known: list[dict[str, Any]], now: Mapping[str, Any]) -> str:
-    """What the facts of that run differ in, of the stage that is most like this one."""
+    """Return how the facts of the most similar stage of that run differ from `now`."""
     same = [then for then in known if then.get("stage") == now["stage"]]
     if not same:
         return f"that run has no scores of {now['stage']}"
@@ -145,7 +146,7 @@ def _check_schemas(found: list[StoredScores], schema: Any) -> None:
 
 
 def _stored_in(folder: Path) -> list[StoredScores]:
-    """Return the scores of all stages of a run. IntegrityError for a damaged file."""
+    """Return the scores of all stages of a run. Raises IntegrityError if a file is damaged."""
     report = read_report(folder)
     if report is None:
         return list(_in_work(folder / WORK))

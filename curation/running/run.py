@@ -101,7 +101,7 @@ def run(
     work: str | Path = "",
     reuse: str | Path = "",
 ) -> RunResult:
-    """Run a recipe, write its output folder, and return the report.
+    """Run a recipe, write its output folder, and return the result with the report.
 
     docs/output_files.md lists the files of an output folder. Outputs do not depend on `workers`, `scheduler` and
     `slice_bytes`.
@@ -181,8 +181,9 @@ def run(
 
 @contextmanager
 def _advising(progress: Progress) -> Iterator[None]:
-    """Show how the run goes on after an interruption, and after an error that passes: after another, it fails again."""
-    progress.note = ""  # of an earlier call
+    """After an interruption or a temporary error, show how to resume the run. After other errors, it would fail
+    again."""
+    progress.note = ""  # removes the note of an earlier call
     try:
         yield
     except BaseException as error:
@@ -193,7 +194,7 @@ def _advising(progress: Progress) -> Iterator[None]:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Raise Interrupted in place of another KeyboardInterrupt, whose frames tell a notebook nothing."""
+    """Raise Interrupted in place of any other KeyboardInterrupt, whose traceback would not help in a notebook."""
     try:
         yield
     except KeyboardInterrupt as error:
@@ -224,7 +225,7 @@ def _run_and_copy(call: Call, copy: ObjectCopy) -> RunResult:
 
 
 def drive(call: Call, array: ArrayDriver | None = None) -> dict[str, Any]:
-    """Run a recipe, or what is left of an interrupted run, and return the report.
+    """Run a recipe, or the rest of an interrupted run, and return the report.
 
     `array` is the driver of a run by processes that share only a folder.
     """
@@ -256,7 +257,7 @@ def drive(call: Call, array: ArrayDriver | None = None) -> dict[str, Any]:
             session=session, progress=progress, workers=workers, batch_bytes=resources.batch_bytes,
             reused=note_reused(folder, reused),
         )  # fmt: skip
-        path = stored_report(folder)  # of a run that was killed while it deleted its work folder
+        path = stored_report(folder)  # it exists if a run was killed while it deleted its work folder
         content = read_sealed(path, dict[str, Any]) if path.exists() else _content(call, array, context)
         if not recipe.output.keep_work:
             write_sealed(path, content)
@@ -269,7 +270,7 @@ def drive(call: Call, array: ArrayDriver | None = None) -> dict[str, Any]:
 
 
 def _check_folder(call: Call, array: ArrayDriver | None) -> None:
-    """Refuse a folder with files of others, and a disk that is too small."""
+    """Raise OutputError if the folder has files of others, or if its disk is too small."""
     if array:
         check_entries(call.folder)
     check_work(call.folder)
@@ -284,7 +285,7 @@ def _check_folder(call: Call, array: ArrayDriver | None) -> None:
 def _content(call: Call, array: ArrayDriver | None, context: RunContext) -> dict[str, Any]:
     """Run the phases, and return the content of `report.json`."""
     with ThreadPoolExecutor(1) as background:
-        note = background.submit(_log_notes, call.checked.tokenizer, context)  # while the input is read
+        note = background.submit(_log_notes, call.checked.tokenizer, context)  # runs while the input is read
         content = run_phases(context)
         note.result()
     content = {"engine": call.choice.name, "engine_reason": call.choice.reason} | content
@@ -295,7 +296,8 @@ def _content(call: Call, array: ArrayDriver | None, context: RunContext) -> dict
 
 
 def repeat_result(call: Call, report: dict[str, Any]) -> RunResult:
-    """Return the result of a finished run. OutputError if its recipe or inputs are not those of this call."""
+    """Return the result of a finished run. Raises OutputError if its recipe or inputs differ from those of this
+    call."""
     folder = call.folder
     check_same(folder, identity_in(report), call.checked.identity)
     if rewrite_moved_paths(folder, report):
@@ -307,7 +309,8 @@ def repeat_result(call: Call, report: dict[str, Any]) -> RunResult:
 
 
 def _make_plan(call: Call, cluster: Resources | None, array: ArrayDriver | None) -> tuple[Plan, Stored, Resources]:
-    """Return the plan, new or of the interrupted run in the folder, its file, and the resources of the run.
+    """Return the plan (new, or that of the interrupted run in the folder), its stored file, and the resources of the
+    run.
 
     cluster  the resources of a cluster, if there is one
     """
@@ -326,7 +329,7 @@ def _make_plan(call: Call, cluster: Resources | None, array: ArrayDriver | None)
             local_files = collect(recipe, local_files, call.engine, folder / WORK, call.progress)
             local_files = copy_inputs(local_files, folder / WORK)
             local_files = [probe(file) if file.label or file.copy else file for file in local_files]
-            resources = cluster or find(len(local_files))  # probing and collecting have loaded libraries
+            resources = cluster or find(len(local_files))  # again, since probing and collecting have loaded libraries
         if not array:  # others write to the folder of an array
             sweep(folder)
         planner = _slice_planner(call.slice_bytes, resources, resources.workers * processes)
@@ -347,8 +350,8 @@ def _log_notes(tokenizer: Tokenizer | None, context: RunContext) -> None:
 def _slice_planner(
     slice_bytes: int, resources: Resources, workers: int
 ) -> Callable[[Sequence[SourceFile]], Iterator[Slice]]:
-    """The function that cuts files for so many tasks at once: at `slice_bytes`, or as memory allows, and at least
-    `min_slice_bytes`."""
+    """Return the function that cuts files into slices for `workers` tasks at once. Slices have `slice_bytes`, or sizes
+    that fit the memory and are at least `min_slice_bytes`."""
     if slice_bytes:
         return partial(cut_slices, slice_bytes=slice_bytes)
     max_bytes = max(resources.max_slice_bytes, resources.batch_bytes)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The corpus phase: corpus stages choose the kept rows of a segment and the spans to cut. It saves the index too."""
+"""The corpus phase: corpus stages choose the rows of a segment to keep and the spans to cut. This phase also saves the
+index."""
 
 from __future__ import annotations
 
@@ -45,22 +46,22 @@ from curation.stages.invoke import decide, index_of, prepare_stage, run_phase_ta
 from curation.stages.outcome import Corpus, Decision, StageCount
 from curation.stages.own_code import stage_for_job, stage_from_job
 
-SAVED = -2  # key of the tasks that delete what stage 0 wrote to save its index; the next stage has the one below
-ROWS = ("row", "partner", "value")  # of drops, in the order of `RemovedRows`
+SAVED = -2  # stage k has the key SAVED - k for the tasks that delete its scratch files after its index is saved
+ROWS = ("row", "partner", "value")  # arrays of drops, in the order of `RemovedRows`
 
 
 class StoredDecision(NamedTuple):
     """The decision of a corpus stage, read from its file."""
 
     removed: list[RemovedRows]
-    files: list[Path]  # the numbers of these rows, a file for each entry of `removed`
+    files: list[Path]  # the files with the row numbers, one for each entry of `removed`
     seconds: float
     details: dict[str, Any]
     copies: Path | None
 
 
 def save_decision(path: Path, decision: Decision, seconds: float) -> None:
-    """Write a decision and its time in seconds: an array of rows per file, then `path` (JSON) with the rest."""
+    """Write a decision and its time in seconds: first one file per array of rows, then `path` (JSON) with the rest."""
     facts = {
         "seconds": seconds,
         "details": dict(decision.details),
@@ -74,12 +75,12 @@ def save_decision(path: Path, decision: Decision, seconds: float) -> None:
 
 
 def copies_path(path: Path) -> Path:
-    """Return the file of the copies of a decision: uint16, one per row of the segment."""
+    """Return the path of the numbers of copies that a decision asks for: uint16, one per row of the segment."""
     return path.with_suffix(".copies.npy")
 
 
 def _save_copies(path: Path, corpus: Corpus, copies: np.ndarray) -> None:
-    """Write the copies of the rows of a corpus; 0 for all other rows of the segment."""
+    """Write the number of copies of each row of the segment; 0 for rows that are not in the corpus."""
     total = int(corpus.storage.starts[-1])
     with commit(copies_path(path)) as temporary, open(temporary, "wb") as file:
         header = np.lib.format.header_data_from_array_1_0(np.zeros(0, np.uint16)) | {"shape": (total,)}
@@ -96,7 +97,7 @@ def _rows_path(path: Path, name: str, number: int) -> Path:
 
 
 def load_decision(path: Path, partitions: Partitions, stage: int) -> StoredDecision:
-    """Return the decision of the stage number `stage` about the rows of `partitions`. Its rows are in memory maps."""
+    """Return the decision of the stage number `stage` about the rows of `partitions`. Its arrays are memory-mapped."""
     facts, removed = read_sealed(path), []
     for number, drops in enumerate(facts["drops"]):
         row, kept_row, value = (load_mapped(_rows_path(path, name, number)) for name in ROWS)
@@ -106,18 +107,19 @@ def load_decision(path: Path, partitions: Partitions, stage: int) -> StoredDecis
 
 
 def load_removed(path: Path, stage: int, partitions: Partitions) -> list[RemovedRows]:
-    """Return what a decision removed, of its file, without the rest of the decision."""
+    """Return only the removed rows of the decision in a file."""
     return load_decision(path, partitions, stage).removed
 
 
 def save_index(
     context: RunContext, compared: Mapping[int, Partitions], removed: Sequence[RemovedRows], numbering: Numbering
 ) -> dict[str, str]:
-    """Write `index/`: the last stage with each `NewIndex.folder` saves an index; return path -> SHA-256.
+    """Write `index/`, and return path -> SHA-256. For each `NewIndex.folder`, the last stage with this folder saves an
+    index.
 
-    An index has the documents that its segment kept up to the last stage that saves one, or those that reached its own
-    stage (`NewIndex.has_removed`). An index that exists is kept.
-    `compared` has the rows of each corpus stage, by its number, `removed` the removed rows of all.
+    An index has the documents that are kept after the last stage that saves an index. With `NewIndex.has_removed`, it
+    has the documents that reached its own stage. An existing index is kept. `compared` has the rows of each corpus
+    stage, by its number. `removed` has the removed rows of all stages.
     """
     stages, index_folder = context.plan.recipe.stages, context.folder / FOLDER
     numbers = {index_of(cast(CorpusStage, stage)).folder: k for k, stage in enumerate(stages) if saves_index(stage)}
@@ -151,8 +153,8 @@ def segment_folder(context: RunContext, number: int) -> Path:
 
 
 def prepare_stages(context: RunContext, segment: Segment) -> dict[int, Stage]:
-    """Return the stages of a segment, prepared for its tasks, by stage number; each that has `prepare` has a folder for
-    its files."""
+    """Return the stages of a segment, prepared for its tasks, by stage number. Each stage with a method `prepare` gets
+    a folder for its files."""
     numbers = (*segment.row_stages, *segment.corpus_stages)
     _check_files(context, numbers)
     stages = {number: context.plan.recipe.stages[number] for number in numbers}
@@ -175,10 +177,10 @@ def run_corpus_stages(
     context: RunContext, segment: Segment, prepared: Mapping[int, Stage], totals: SliceTotals,
     counts: list[StageCount],
 ) -> SegmentState:  # fmt: skip
-    """Run the corpus stages of a segment and write the mask of its kept rows.
+    """Run the corpus stages of a segment, and write the mask of the kept rows.
 
-    `totals` are the counts of the segment's slices. The function fills the entries of the corpus stages in `counts`,
-    which has one per stage of the recipe. A stage whose decision is stored does not run again.
+    `totals` are the counts of the segment's slices. `counts` has one entry per stage of the recipe; the function fills
+    those of the corpus stages. A stage whose decision is stored does not run again.
     """
     partitions = Partitions(segment_folder(context, segment.number), totals.documents)
     partitions.inputs = input_spans(context.plan.slices, totals.slice_documents)
@@ -225,7 +227,7 @@ def run_corpus_stages(
 
 
 def _count(count: StageCount, decision: StoredDecision) -> None:
-    """Fill a stage's count, which has its documents, from its decision."""
+    """Fill the details, seconds and reasons of a stage's count from its decision."""
     count.details, count.seconds = decision.details, decision.seconds
     count.reasons = {rows.reason: len(rows.row) for rows in decision.removed if len(rows.row)}
 
@@ -238,8 +240,8 @@ def decision_path(context: RunContext, stage: int) -> Path:
 def _decide(
     context: RunContext, number: int, stage: CorpusStage, partitions: Partitions, before: Sequence[RemovedRows]
 ) -> StoredDecision:
-    """Return the decision of a corpus stage about the rows that were not removed `before`; its file is its
-    done-record."""
+    """Return the decision of a corpus stage about the rows that were not removed `before`. If its file exists, the
+    stage does not run again."""
     path = decision_path(context, number)
     if not path.exists():
         check_interrupts()
@@ -264,7 +266,7 @@ def _decide(
             save_decision(path, decision, time.perf_counter() - started)
             del corpus, decision
         remove(mask)
-    # After the decision is stored: a kill in between leaves records without files
+    # Only after the decision is stored: after a kill during the deletion, done-records may lack their files
     delete_scratch(context, number, partitions.scratch(number))
     return load_decision(path, partitions, number)
 
@@ -278,7 +280,8 @@ def _keep_centroids(context: RunContext, number: int, stage: CorpusStage, corpus
 
 
 def _bring_centroids(context: RunContext, number: int, stage: CorpusStage, corpus: Corpus) -> None:
-    """Copy the centroids of a stage, if it has kept any, to where the tasks that save its index look for them."""
+    """Copy the centroids of a stage from the outputs, if it has any, to the path where the tasks that save its index
+    read them."""
     if centroids := stage.outputs().centroids:
         with commit(centroids(corpus)) as path:
             copyfile(context.folder / CENTROIDS / f"stage-{number + 1}.npz", path)
@@ -297,16 +300,16 @@ class PhaseJob(msgspec.Struct, frozen=True, kw_only=True):
     engine: str
     partitions: Partitions
     mask: Path  # .npy (bool) of the rows that reach the stage
-    sources: list[tuple[str, int, int]]  # (name, first row, row after the last) of each input
+    sources: list[tuple[str, int, int]]  # (name, first row, last row + 1) of each input
     scratch: Path
-    saving: bool  # the phases that save the index
+    saving: bool  # whether these are the phases that save the index
 
 
 def _run_phase(
     context: RunContext, number: int, stage: CorpusStage, corpus: Corpus, mask: Path, place: int, tasks: Sequence[int],
     saving: bool = False,
 ) -> None:  # fmt: skip
-    """Run tasks of the phase `place` of a stage on the workers of the session."""
+    """Run tasks of the phase number `place` of a stage on the workers of the session."""
     check_interrupts()
     job = PhaseJob(
         stage=stage_for_job(stage),
@@ -324,7 +327,7 @@ def _run_phase(
 
 
 def run_stored_phase(stored: Stored, place: int, threads: int, task: int) -> None:
-    """Run a task of the phase `place` of the stage in a job's file, with so many threads."""
+    """Run a task with `threads` threads: in the phase number `place` of the stage that a job's file holds."""
     check_interrupts()
     job = load_job(PhaseJob, stored)
     corpus = job.partitions.corpus(job.number, job.mask, job.sources, threads)
@@ -334,8 +337,8 @@ def run_stored_phase(stored: Stored, place: int, threads: int, task: int) -> Non
 
 
 def input_spans(slices: SliceTable, documents: np.ndarray) -> list[tuple[str, int, int]]:
-    """Return (name, first row, row after the last) of each input, whose slices are adjacent. `documents` has the rows
-    of each slice (int64)."""
+    """Return (name, first row, last row + 1) of each input; the slices of an input are adjacent. `documents` has the
+    number of rows of each slice (int64)."""
     ends = np.cumsum(documents).tolist()
     names = (name for task in range(slices.tasks) for name in slices.sources_of_task(task))
     spans: dict[str, tuple[int, int]] = {}

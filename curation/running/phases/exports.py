@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exports in CSV, JSON Lines or Parquet: `raw/` holds the documents as read, `cleaned/` the kept ones.
 
-Files are cut at fixed counts of documents and bytes, so they do not depend on slices and workers. They are cut before
-they are written, so tasks write them. A task of `raw/` reads some slices again and writes all files that begin there.
+Files are cut at fixed counts of documents and bytes, so they do not depend on slices and workers. The cuts are known
+before the files are written, so tasks can write the files in parallel. A task of `raw/` reads some slices again, and
+writes all files that begin in them.
 """
 
 from __future__ import annotations
@@ -45,12 +46,13 @@ if TYPE_CHECKING:
     from curation.record.ledger import SliceTotals
     from curation.record.stored_plan import Plan
 
-# Two tasks read a slice in which the last file of a task ends. With more slices per task, fewer are read twice.
+# If the last file of a task ends inside a slice, two tasks read this slice. With more slices per task, fewer slices are
+# read twice.
 MANY_SLICES, MAX_RAW_SLICES = 256, 8
 
 
 class RawFiles(NamedTuple):
-    """Consecutive files of `raw/`, which one task writes. Their documents are in the partitions `first` to `stop`
+    """Consecutive files of `raw/` that one task writes. Their documents are in the partitions `first` to `stop`
     (exclusive).
 
     skip    documents of the partition `first` that are in earlier files
@@ -66,7 +68,7 @@ class RawFiles(NamedTuple):
 
 
 def plan_raw(output: Output, segment: Path, totals: SliceTotals) -> Iterator[RawFiles]:
-    """Yield the files of `raw/` in tasks: those that begin in some consecutive partitions belong to one task.
+    """Yield the files of `raw/` for each task: those that begin in some consecutive partitions.
 
     A file has at most `part_documents` documents and `part_bytes` of text, but at least one document. `totals` are the
     counts of the first segment, whose folder is `segment`.
@@ -87,13 +89,13 @@ def plan_raw(output: Output, segment: Path, totals: SliceTotals) -> Iterator[Raw
 
 
 def _read_sizes(segment: Path, number: int) -> Ends:
-    """The running sum of the sizes of the texts that were read of a partition."""
+    """Return the running sum of the sizes of the texts that were read for a partition."""
     ends = map_file(numbered_path(segment, number, READ), np.int64)
     return [(ends, 0, len(ends))]
 
 
 def slices_of(plan: Plan, files: RawFiles) -> list[Slice]:
-    """Return the slices of the partitions of some files."""
+    """Return the slices whose documents are in some files of `raw/`."""
     first, stop = plan.slices.task_starts[[files.first, files.stop]].tolist()
     return plan.slices[first:stop]
 
@@ -102,13 +104,13 @@ def write_raw(
     plan: Plan, folder: Path, files: RawFiles, engine: Engine, batch_bytes: int, docs: np.ndarray,
     urls: Sequence[str] = (),
 ) -> dict[str, str]:  # fmt: skip
-    """Write some files of `raw/`, the documents of the inputs before any stage; return path -> SHA-256.
+    """Write some files of `raw/`, which have the documents as they were before any stage. Return path -> SHA-256.
 
     docs  int64: `doc` of the first row of each slice
-    urls  URLs of the slices with their secrets; empty if no URL has a secret
+    urls  URLs of the slices, including their secrets; empty if no URL has a secret
 
-    InputError if an input has changed since planning, IntegrityError if it has fewer documents than the first segment
-    has read.
+    Raises InputError if an input has changed since planning, and IntegrityError if it has fewer documents than the
+    first segment has read.
     """
     schema, output = document_schema(plan.slices.carried), plan.recipe.output
 
@@ -145,13 +147,13 @@ def write_raw(
 
 
 class TableRows:
-    """The rows of tables, taken in the order in which they come."""
+    """The rows of tables, which the caller takes in order, any number at a time."""
 
     def __init__(self, tables: Iterator[pa.Table]) -> None:
         self.tables, self.rest = tables, pa.table({})
 
     def take(self, count: int) -> Iterator[pa.Table]:
-        """Yield tables that have together the next `count` rows."""
+        """Yield tables that together have the next `count` rows."""
         while count:
             table = self.rest if len(self.rest) else next(self.tables)
             rows, self.rest = table.slice(0, count), table.slice(count)
@@ -159,12 +161,12 @@ class TableRows:
             yield rows
 
     def end(self) -> None:
-        """Let the iterator of tables end. It has no more rows."""
+        """Check that no rows are left, and let the iterator of tables end."""
         assert not [*self.tables] and not len(self.rest)
 
 
 class CleanedFile(NamedTuple):
-    """A file of `cleaned/`: so many rows of `documents/`, from a row of a part on."""
+    """A file of `cleaned/`: `rows` rows of `documents/`, from row `first` of the part `part` on."""
 
     number: int
     part: int
@@ -185,9 +187,10 @@ def write_cleaned_file(output: Output, folder: Path, file: CleanedFile, split: C
 
 
 def _joined(output: Output, folder: Path, file: CleanedFile, split: Collection[str]) -> Iterator[pa.Table]:
-    """The joined documents whose first kept part is a row of the file. Rows before and after it may belong to them."""
+    """Yield the joined documents whose first kept part is a row of the file. Rows before and after the file may belong
+    to the same documents."""
     part, first = file.part, file.first
-    if file.rows and (part or first):  # the row before tells whether a document continues
+    if file.rows and (part or first):  # read one row before the file, to see whether its document continues
         part, first = (part, first - 1) if first else (part - 1, _count_rows(folder, part - 1) - 1)
     start = int((part, first) != (file.part, file.first))
     rows = _rows_of(folder, CleanedFile(file.number, part, first, sys.maxsize)) if file.rows else iter(())
@@ -199,7 +202,8 @@ def _count_rows(folder: Path, part: int) -> int:
 
 
 def _rows_of(folder: Path, file: CleanedFile) -> Iterator[pa.Table]:
-    """The rows of a file of `cleaned/`, by row groups, or fewer where `documents/` end."""
+    """Yield the rows of a file of `cleaned/`, one table per row group. There are fewer rows if `documents/` ends
+    before."""
     part, skip, missing = file.part, file.first, file.rows
     while missing and _part_path(folder, part).exists():
         parts = pq.ParquetFile(_part_path(folder, part))
@@ -229,11 +233,11 @@ def _write_file(path: Path, output: Output, tables: Iterable[pa.Table], schema: 
     return {f"{path.parent.name}/{path.name}": file_sha256(path)}
 
 
-# Writers: take tables, and None at the end
+# Each writer is called with tables, and with None at the end
 
 
 def _csv_writer(file: Any, schema: pa.Schema) -> Callable[[pa.Table | None], None]:
-    # Quotes only where needed, doubled inside (RFC 4180): pandas and csv read it back
+    # Quotes only where needed, and doubled inside a field (RFC 4180), which pandas and csv can read
     writer = pc_csv.CSVWriter(file, schema, write_options=pc_csv.WriteOptions(quoting_style="needed"))
     return lambda table: writer.close() if table is None else writer.write_table(table)
 

@@ -2,8 +2,8 @@
 """The last phase of tasks: Megatron pairs, other forms, `removed/`, `rejected.jsonl`, `measures/`, `scores/`,
 `raw/` and `cleaned/`, each file with its digest.
 
-The files are cut before, from counts and sizes. So they do not depend on each other, and tasks write them at once.
-Small pairs share a task.
+The content of each file is fixed beforehand, from counts and sizes. So the files do not depend on each other, and tasks
+write them in parallel. One task writes several small pairs.
 """
 
 from __future__ import annotations
@@ -56,16 +56,16 @@ NO_COUNTS = TaskCounts(0, 0, 0)
 RECORDS: Decoder[dict[str, Any]] = Decoder(dict, lambda record: NO_COUNTS, removes=False)
 ITEMS = "items.bin"
 SIZED_SLICES = 64  # slices of a task that measures removed texts
-SHARED_STEPS, SHARED_BYTES = 64, 1 << 20  # pairs that a task writes, unless one of them is larger
+SHARED_STEPS, SHARED_BYTES = 64, 1 << 20  # maximum pairs and bytes of a task; one pair may be larger
 
 
 class RemovedJob(msgspec.Struct, frozen=True, kw_only=True):
-    """The job of tasks about removed rows: with the plan, enough to write any file of `removed/`."""
+    """The job of tasks about removed rows. With the plan, it has everything to write any file of `removed/`."""
 
     docs: np.ndarray  # int64: first doc of each slice
     segments: list[Path]
     decisions: list[tuple[Path, int, Partitions]]  # file of each decision, number of the stage, rows of the segment
-    kept_ids: list[Path]  # folder of the ids of kept documents, one per decision and reason
+    kept_ids: list[Path]  # folders with the ids of kept documents, one per decision and reason
     lines_before: np.ndarray  # int64: `LocationTable.before`
     has_locations: np.ndarray  # int64, 0 or 1: `LocationTable.has_locations`
 
@@ -83,7 +83,7 @@ class FinishJob(msgspec.Struct, frozen=True, kw_only=True):
 
     removed: RemovedJob
     folder: Path  # of the run
-    outputs: Path  # raw ids
+    outputs: Path  # folder of the token ids
     has_rejected: np.ndarray  # int64, 0 or 1 per task of the first segment; empty without rejected records
     parts: list[tuple[int, str]]  # number and input of each output part
     work: Path
@@ -94,31 +94,31 @@ class FinishJob(msgspec.Struct, frozen=True, kw_only=True):
 class Lookup(NamedTuple):
     """A task that looks up the ids of kept documents, or measures the texts of removed rows."""
 
-    kept_ids: int  # place in `RemovedJob.kept_ids`; -1: measure texts
+    kept_ids: int  # index in `RemovedJob.kept_ids`; -1: measure texts
     task: int
 
 
 def store_items(folder: Path, items: Sequence[Any]) -> None:
-    """Write the items of a phase to a file: tasks of a run have only their numbers."""
+    """Write the items of a phase to a file, from which each task reads its own by its number."""
     make_folder(folder)
     data = (np.frombuffer(msgspec.json.encode(item), np.uint8) for item in items)
     write_cells(folder / ITEMS, ([values] for values in data), len(items))
 
 
 def read_item(folder: Path, number: int, kind: Any) -> Any:
-    """Return what one task stored in the file of items."""
+    """Return the item with this number from the file of `store_items`, as the type `kind`."""
     return msgspec.json.decode(read_cell(folder / ITEMS, number), type=kind)
 
 
 class LookupJob(msgspec.Struct, frozen=True, kw_only=True):
-    """The job of the tasks before the last phase."""
+    """The job of the tasks that `Lookup` describes."""
 
     removed: RemovedJob
     work: Path
 
 
 def look_up(plan: Plan, job: LookupJob, number: int) -> TaskCounts:
-    """Run a task before the last phase."""
+    """Run a task that `Lookup` describes: write ids of kept documents, or sizes of removed texts."""
     item = read_item(job.work, number, Lookup)
     store = job.removed.store(plan)
     if item.kept_ids >= 0:
@@ -140,7 +140,8 @@ def sizes_path(work: Path, task: int) -> Path:
 
 
 class Step(NamedTuple):
-    """A file or folder of the last phase: what it is, how to write it, and its bytes or documents."""
+    """A file or folder that the last phase writes: its kind, the data to write it, and its size for the order of
+    tasks."""
 
     kind: str  # a key of ITEM_TYPES
     item: Any
@@ -155,8 +156,8 @@ ITEM_TYPES: dict[str, Any] = {
 
 
 def finish(plan: Plan, job: FinishJob, number: int, urls: Sequence[str] = ()) -> TaskCounts:
-    """Write the files of a task of the last phase and, last, the done-record with their digests. `urls` is what
-    `urls_of_task` returns."""
+    """Write the files of a task of the last phase, then the done-record with their digests. `urls` is the result of
+    `urls_of_task`."""
     steps = read_item(job.work, number, list[Step])
     records = [_write_step(plan, job, step, urls) for step in steps]
     write_sealed(numbered_path(job.work, number, ".json"), {"steps": records})
@@ -205,7 +206,7 @@ def _write_step(plan: Plan, job: FinishJob, step: Step, urls: Sequence[str]) -> 
 
 
 def urls_of_task(plan: Plan, job: FinishJob, number: int) -> tuple[str, ...]:
-    """Return the URLs with their secrets that a task of the last phase reads; empty if there are none."""
+    """Return the URLs that a task of the last phase reads, including their secrets; empty if none has a secret."""
     return _urls_of(plan, read_item(job.work, number, list[Step]))
 
 
@@ -213,14 +214,14 @@ URLS[finish] = urls_of_task
 
 
 def _urls_of(plan: Plan, steps: Sequence[Step]) -> tuple[str, ...]:
-    step = steps[0]  # those that share a task read no input
+    step = steps[0]  # steps that share a task are pairs, which read no input
     if step.kind != "raw":
         return ()
     return urls_of(slices_of(plan, msgspec.convert(step.item, RawFiles)))
 
 
 def run_lookups(context: RunContext, job: RemovedJob, items: Sequence[Lookup]) -> None:
-    """Run the tasks before the last phase."""
+    """Run the tasks that `items` describe, before the last phase."""
     work = context.work / "lookups"
     if items:
         sizes = np.ones(len(items), np.int64)
@@ -236,7 +237,7 @@ def removed_sizes(context: RunContext) -> Iterator[np.ndarray]:
 
 
 def run_steps(context: RunContext, job: FinishJob, steps: Sequence[Step]) -> Iterator[dict[str, Any]]:
-    """Write the files of the last phase, the largest first, and return the records in the order of `steps`."""
+    """Write the files of the last phase, the largest first. Return the records in the order of `steps`."""
     order = sorted(range(len(steps)), key=lambda place: (-steps[place].size, place))
     chosen = list(_tasks(steps[place] for place in order))
     sizes = [sum(step.size for step in task) for task in chosen]
@@ -254,7 +255,7 @@ def run_steps(context: RunContext, job: FinishJob, steps: Sequence[Step]) -> Ite
 
 
 def _tasks(steps: Iterable[Step]) -> Iterator[list[Step]]:
-    """Yield the steps of each task, in order: small pairs share one."""
+    """Yield the steps of each task, in order. Small pairs share a task."""
     task: list[Step] = []
     for step in steps:
         is_pair = step.kind in ("pair", "shuffled")
@@ -272,12 +273,12 @@ def _tasks(steps: Iterable[Step]) -> Iterator[list[Step]]:
 
 
 def sized_tasks(partitions: int) -> int:
-    """Return the number of tasks that measure the removed texts of so many partitions."""
+    """Return the number of tasks that measure the removed texts of this many partitions."""
     return -(-partitions // SIZED_SLICES)
 
 
 def pair_steps(recipe: Recipe, joined: Joined, tokens: int) -> list[Step]:
-    """Return the steps of the pairs of an input and a split; `tokens` are those of the input."""
+    """Return the steps that write the pairs of an input and a split. `tokens` is the number of tokens of the input."""
     if joined.pairs is None:
         return [Step("shuffled", (joined.source, joined.split, joined.parts), 3 * tokens)]
     dtype = load_tokenizer(recipe.tokenizer).dtype.str
@@ -285,7 +286,7 @@ def pair_steps(recipe: Recipe, joined: Joined, tokens: int) -> list[Step]:
 
 
 def removed_steps(files: Sequence[RemovedFile], kind: str = "removed") -> list[Step]:
-    """Return one step per file, weighed by its rows."""
+    """Return one step per file; its size is estimated from the rows."""
     return [Step(kind, file, 100 * file.rows) for file in files]
 
 
@@ -299,7 +300,7 @@ def scores_steps(context: RunContext, segments: Sequence[Segment], counts: Seque
 
 
 def rejected_step(rejected: int) -> Step:
-    """Return the step of `rejected.jsonl`, with so many records."""
+    """Return the step that writes `rejected.jsonl` with `rejected` records."""
     return Step("rejected", "rejected.jsonl", 1000 * rejected)
 
 
@@ -313,7 +314,7 @@ def raw_steps(context: RunContext, segment: Path, totals: SliceTotals) -> list[S
 def cleaned_steps(
     context: RunContext, state: SegmentState, parts: Sequence[OutputPart], records: Sequence[Mapping[str, Any]]
 ) -> list[Step]:
-    """Return the steps of `cleaned/`, whose files have rows of consecutive output parts."""
+    """Return the steps of `cleaned/`. Its files have rows of consecutive output parts."""
     output = context.plan.recipe.output
     if not output.cleaned:
         return []
@@ -333,5 +334,5 @@ def cleaned_steps(
 
 
 def _sizes_of(state: SegmentState, part: OutputPart) -> Ends:
-    """The running sums of the sizes of the texts of an output part."""
+    """Return the running sums of the text sizes of an output part."""
     return state.sums.ends_of(part.start, part.stop, part.copy if state.copies else 0)

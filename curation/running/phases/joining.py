@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kept parts of a document joined to one text again, for `cleaned/`.
+"""Joins the kept parts of a split document to one text again, for `cleaned/`.
 
-Parts of one document are adjacent in `documents/`: `doc` minus the number in the id `x#k` is the same for them, and
-their numbers rise. A second copy of an input begins with a lower number.
+Parts of one document are adjacent in `documents/`, and their ids are `x#k` with rising numbers k. `doc` minus k is
+equal for all of them. A second copy of an input begins with a lower k.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from curation.record.partitions import part_numbers
 
 
 class _Part(NamedTuple):
-    """The place of the last row: its source, the `doc` of the first part, and the number of the part."""
+    """The document of the last row: its source, the `doc` of its first part, and the part number of the row."""
 
     source: str
     first: int
@@ -34,7 +34,7 @@ class Joiner:
     """Joins parts, table by table.
 
     split       names of the inputs whose documents are split
-    separator   text between two parts; unset: that of the document, which the column `separator` has
+    separator   text between two parts; unset: the column `separator` has it for each document
     """
 
     def __init__(self, split: Collection[str], separator: str | msgspec.UnsetType) -> None:
@@ -42,8 +42,9 @@ class Joiner:
         self.last: _Part | None = None
 
     def join(self, tables: Iterator[pa.Table], start: int, rows: int) -> Iterator[pa.Table]:
-        """Yield the documents whose first part is among `rows` rows of the tables from row `start` on."""
-        held: list[pa.Table] = []  # the rows of a document that may continue
+        """Yield the joined documents whose first part is in rows `start` to `start + rows` (exclusive) of the
+        tables."""
+        held: list[pa.Table] = []  # rows of the last document, which the next table may continue
         done = -start  # position of the first row of the table
         for table in tables:
             places = np.flatnonzero(self._begins(table))
@@ -67,7 +68,7 @@ class Joiner:
             yield self._joined(pa.concat_tables(held), np.zeros(1, np.int64))
 
     def _begins(self, table: pa.Table) -> np.ndarray:
-        """Whether each row is not a later part of the document of the row before."""
+        """Return a bool per row: false if the row is a later part of the document of the row before it."""
         number, doc = np.full(len(table), -1), table.column("doc").to_numpy()
         is_split = pc.is_in(table.column("source").cast(pa.string()), value_set=self.split).to_numpy()
         number[is_split] = part_numbers(table.column(ID).filter(pa.array(is_split)))
@@ -85,7 +86,8 @@ class Joiner:
         return begins
 
     def _joined(self, table: pa.Table, starts: np.ndarray) -> pa.Table:
-        """One row per document; `starts` are their first rows. Other columns are those of the first kept part."""
+        """Return one row per document; `starts` are the first rows of the documents. Other columns are those of the
+        first kept part."""
         is_last = np.zeros(len(table), bool)
         is_last[np.append(starts[1:], len(table)) - 1] = True
         between = table.column(SEPARATOR).fill_null("") if self.separator is msgspec.UNSET else self.separator

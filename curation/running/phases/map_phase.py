@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The map phase: row stages over the slices of a task, then the keys of the corpus stages; and the job files that tasks
-share. Small slices of several inputs share a task, its frames and its partition; each has its own counts."""
+"""The map phase: a task applies the row stages to its slices, then computes the keys of the corpus stages. Small slices
+of several inputs share a task, its frames and its partition, but each slice has its own counts."""
 
 from __future__ import annotations
 
@@ -53,24 +53,24 @@ from curation.tokens.token_spans import parts_of
 
 
 class SliceJob(msgspec.Struct, frozen=True, kw_only=True):
-    """The job of the map phase: with the plan, enough to run any task of a segment."""
+    """The job of the map phase. With the plan, it has everything to run any task of a segment."""
 
     segment: Segment
     engine: str
     batch_bytes: int
     folder: Path  # of this segment
-    before: Path | None  # folder of the segment before; None reads the input
-    starts: np.ndarray  # int64: first row of each partition among all rows of the segment before
+    before: Path | None  # folder of the segment before; None: read the input
+    starts: np.ndarray  # int64: first row of each partition, counted over all rows of the segment before
     docs: np.ndarray  # int64: `doc` of the first row of each slice; empty in the first segment
-    mask: Path | None  # .npy (bool) of the rows that its corpus phase kept
-    cuts: StoredCuts | None  # spans that its last stage cuts from texts
-    columns: WrittenColumns | None = None  # that its last stage writes
+    mask: Path | None  # .npy (bool): rows that the corpus phase of the segment before kept
+    cuts: StoredCuts | None  # spans that the last stage of the segment before cuts from texts
+    columns: WrittenColumns | None = None  # columns that the last stage of the segment before writes
     stages: dict[int, dict[str, Any]]  # number -> the prepared stage as JSON
     reused: dict[int, list[StoredScores]] = {}  # number -> scores of an earlier run
 
 
 class _Task(NamedTuple):
-    """A job on the slices of a task."""
+    """What a task of a map job needs, loaded."""
 
     plan: Plan
     job: SliceJob
@@ -80,7 +80,7 @@ class _Task(NamedTuple):
 
     removed: pa.Schema  # of the removed rows
     stages: dict[int, Stage]  # of the segment
-    keys: dict[int, list[dict[str, np.dtype]]]  # the dtypes of each stage's keys, from its first batch on
+    keys: dict[int, list[dict[str, np.dtype]]]  # the dtypes of each stage's keys, known after its first batch
 
     @property
     def numbers(self) -> tuple[int, ...]:
@@ -93,9 +93,9 @@ class _Task(NamedTuple):
 
 
 def run_slice(plan: Plan, job: SliceJob, number: int, urls: Sequence[str] = ()) -> TaskCounts:
-    """Run a task and write its partition, `.removed.arrow`, `.rejected.jsonl` and, last, the done-record.
+    """Run a task and write its partition, `.removed.arrow` and `.rejected.jsonl`, then the done-record.
 
-    `urls` are the URLs of their file ranges with their secrets; empty if no URL has a secret.
+    `urls` are the URLs of the file ranges of its slices, including secrets; empty if no URL has a secret.
     """
     stages = {k: stage_from_job(content) for k, content in job.stages.items()}
     slices = with_urls(plan.slices.of_task(number), urls)
@@ -136,7 +136,7 @@ def run_slice(plan: Plan, job: SliceJob, number: int, urls: Sequence[str] = ()) 
                 record.documents, record.removed = partition.documents.rows, removed_file.rows
                 note.write(*record.read_counts(), record.documents)
                 del kept, table
-            del frame  # before the next batch is read: an engine counts the memory of one
+            del frame  # before the next batch is read: an engine plans memory for one batch
         notes.finish(task.numbers, record)
         shared.finish(record)
     check_stage_files(names, [stages[k] for k in task.numbers], plan.stage_files)
@@ -146,7 +146,7 @@ def run_slice(plan: Plan, job: SliceJob, number: int, urls: Sequence[str] = ()) 
 
 
 def urls_of_slice(plan: Plan, job: SliceJob, number: int) -> tuple[str, ...]:
-    """Return the URLs with their secrets that a task reads; empty if there are none."""
+    """Return the URLs that a task reads, including their secrets; empty if none has a secret."""
     return () if job.before else urls_of(plan.slices.of_task(number))
 
 
@@ -173,7 +173,8 @@ def _stage_counts(task: _Task) -> list[StageCount]:
 def _frames(
     task: _Task, record: SliceRecord, shared: SharedCounts, rejected_file: BinaryIO, notes: SliceNotes
 ) -> Iterator[Frame]:
-    """The batches of a task as frames; one empty frame if there is none, so every partition has its columns."""
+    """Yield the batches of a task as frames. Without any batch, yield one empty frame, so that every partition has its
+    columns."""
     if task.job.before is not None:
         batches = _partition_frames(task)
     elif len(task.slices) > 1:
@@ -197,7 +198,7 @@ def _frames(
 
 
 def _added_before(task: _Task) -> dict[str, str]:
-    """The columns that stages of earlier segments wrote: name -> Arrow type."""
+    """Return the columns that stages of earlier segments wrote: name -> Arrow type."""
     return added_columns(task.plan.recipe.stages[: task.job.segment.first])
 
 
@@ -223,7 +224,7 @@ def _input_frames(task: _Task, record: SliceRecord, rejected_file: BinaryIO, not
 
 
 def _partition_frames(task: _Task) -> Iterator[Frame]:
-    """The kept rows of the task's partition in the segment before, in the batches of its file."""
+    """Yield the kept rows of the task's partition in the segment before, one frame per batch of its file."""
     job, number = task.job, task.number
     assert job.before is not None
     table = open_partition(numbered_path(job.before, number, ".arrow"))
@@ -251,8 +252,9 @@ def _apply_stages(
     task: _Task, frame: Frame, record: SliceRecord, shared: SharedCounts, removed: IpcFile, notes: SliceNotes,
     scores: SliceScores, done: int = 0,
 ) -> Iterator[Frame]:  # fmt: skip
-    """Apply the row stages of the segment after the first `done`, in order, count in the record and the notes, and
-    write removed rows to their file. Yield one frame, or several if texts become so large that it is divided."""
+    """Apply the row stages of the segment, except the first `done`, in order. Add counts to the record and the notes,
+    and write removed rows to their file. Yield one frame, or several if texts grow so much that the frame is
+    divided."""
     engine = task.engine
     lengths = engine.byte_lengths(frame[TEXT])
     for place in range(done, len(task.numbers)):
@@ -320,17 +322,20 @@ def _note_removed(
 
 
 def _documents(task: _Task, frame: Frame) -> pa.Table:
-    """The documents of a frame as the partition stores them: row, id, text, carried columns, columns of stages."""
+    """Return the documents of a frame as the partition stores them: row, id, text, carried columns, and columns of
+    stages."""
     added = added_columns(task.plan.recipe.stages[: task.job.segment.last])
     table = task.engine.to_arrow(frame[[ROW, ID, TEXT, *task.columns, *added]])
-    for name in (name for name, kind in added.items() if is_list(arrow_type(kind))):  # an engine may change the form
+    for name in (
+        name for name, kind in added.items() if is_list(arrow_type(kind))
+    ):  # an engine may change the type of list
         place = table.column_names.index(name)
         table = table.set_column(place, name, table.column(place).cast(arrow_type(added[name])))
     return table
 
 
 def _keys(task: _Task, frame: Frame) -> dict[str, np.ndarray]:
-    """The bytes of the text, and the keys of the corpus stages."""
+    """Return the size of each text in bytes, and the keys of the corpus stages, by column name."""
     columns = {BYTES: task.engine.byte_lengths(frame[TEXT])}
     for number in task.job.segment.corpus_stages:
         stage = cast(CorpusStage, task.stages[number])

@@ -31,11 +31,11 @@ from curation.stages.base import ScoringStage
 from curation.stages.outcome import Outcome
 
 BATCH_BYTES = FILE_BYTES = 16 << 20
-FILES_AT_ONCE = 16  # of a task, which opens all slices: 1 GB from 1,000 slices takes 5 CPU seconds, with 1 file 28
+FILES_AT_ONCE = 16  # files per task; each task opens all slices. 1 GB from 1,000 slices takes 5 CPU seconds; with 1 file per task, 28
 
 
 class ScoresFiles(NamedTuple):
-    """Files of `scores/`: number of the stage and of its segment, and which of 2^bits files."""
+    """Files `first` to `stop` (exclusive) of the 2^`bits` files of a stage in `scores/`."""
 
     stage: int
     segment: int
@@ -45,13 +45,13 @@ class ScoresFiles(NamedTuple):
 
 
 class SliceScores:
-    """The scores of a slice: looked up in an earlier run, or else computed, and kept.
+    """The scores of a slice. They are looked up in an earlier run or else computed, and are written to files.
 
     stages  number -> the prepared stage
-    paths   number -> temporary file, of stages whose scores are kept
+    paths   number -> temporary file, for stages whose scores are kept
     reused  number -> scores of an earlier run
 
-    Use it as a context manager. On exit without an error it writes what is pending.
+    Use it as a context manager. On exit without an error, it writes the pending scores.
     """
 
     def __init__(
@@ -61,7 +61,8 @@ class SliceScores:
         self.files = {number: _SortedFile(path, schema_of(stages[number])) for number, path in paths.items()}
 
     def apply(self, number: int) -> Callable[[Engine, Frame], Outcome] | None:
-        """Return what replaces the method `apply` of a stage; None if nothing does."""
+        """Return a function to call in place of the stage's method `apply`; None if the stage has no scores to look up
+        or keep."""
         stage = self.stages[number]
         if not isinstance(stage, ScoringStage) or not (number in self.files or number in self.reused):
             return None
@@ -129,7 +130,7 @@ class _SortedFile:
 
 
 def plan_scores(stage: Stage, number: int, segment: int, documents: int) -> Iterator[ScoresFiles]:
-    """Yield the files of `scores/` of a stage that so many documents reached, up to FILES_AT_ONCE in a task."""
+    """Yield the files of `scores/` of a stage that `documents` documents reached, up to FILES_AT_ONCE per task."""
     size = documents * row_bytes(schema_of(stage))
     bits = max(math.ceil(math.log2(max(size, 1) / FILE_BYTES)), 0)
     for first in range(0, 1 << bits, FILES_AT_ONCE):
@@ -137,7 +138,8 @@ def plan_scores(stage: Stage, number: int, segment: int, documents: int) -> Iter
 
 
 def write_scores(run: Path, item: ScoresFiles, segment: Path, slices: int) -> dict[str, str]:
-    """Write files of `scores/` from the scores of all slices, each opened once; return path in the run -> SHA-256."""
+    """Write files of `scores/` from the scores of all slices; each slice is opened once. Return path in the run ->
+    SHA-256."""
     begun = range(item.first, min(item.stop + 1, 1 << item.bits))
     bounds = np.array([(number << 64 - item.bits).to_bytes(8, "big") for number in begun], "S16")
     batches, places, schema = [], [], None

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slices that share a task: reading them into common frames, and the counts of each.
+"""Slices that share a task: they are read into common frames, and each slice has its own counts.
 
-Without frames and files in common, an input of five documents takes 25 ms. The rows of a task are numbered as if its
-slices were one, so a partition has one numbering, and the place of a row tells its slice.
+Without common frames and files, an input of five documents takes 25 ms. The rows of a task are numbered as if its
+slices were one slice. So a partition has one numbering, and the row number tells the slice.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from curation.rules.tallies import Tally, tally_of
 from curation.stages.outcome import StageCount
 from curation.tokens.token_spans import parts_of
 
-READ = ("rows", "lines", "rejected", "blank", "unsampled", "skipped", "split", "repaired")  # counts of reading
+READ = ("rows", "lines", "rejected", "blank", "unsampled", "skipped", "split", "repaired")  # counts that reading fills
 
 
 def count_batch(record: SliceRecord, batch: Batch, passed: Passed) -> None:
-    """Add the records of a batch of a slice to its counts, without its texts."""
+    """Add the numbers of records of a batch to the counts of its slice. Bytes of texts are counted elsewhere."""
     record.unsampled += passed.unsampled
     record.skipped += passed.skipped
     record.split += passed.split
@@ -53,9 +53,9 @@ def count_batch(record: SliceRecord, batch: Batch, passed: Passed) -> None:
 
 
 class SharedCounts:
-    """The counts of the slices of a task. A single slice has those of the task alone.
+    """The counts of each slice of a task. For a task with a single slice, the counts of the task are enough.
 
-    records  a record per slice; their counts of stages are reasons and cuts alone. Empty for a single slice
+    records  one record per slice; its counts of stages have only reasons and cuts. Empty for a single slice
     starts   first row of each slice in the partition
     """
 
@@ -64,8 +64,8 @@ class SharedCounts:
 
     @staticmethod
     def of(record: SliceRecord, slices: Sequence[Slice], docs: np.ndarray) -> SharedCounts:
-        """Return the counts of slices whose task has the record `record`. `docs` has the `doc` of the first row of each
-        slice (int64); empty where the slices are still to be read."""
+        """Return empty counts for slices whose task has the record `record`. `docs` has the `doc` of the first row of
+        each slice (int64); it is empty before the slices are read."""
         records = [
             SliceRecord(stages=[StageCount(kind=stage.kind, name=stage.name) for stage in record.stages])
             for _ in (slices if len(slices) > 1 else ())
@@ -87,7 +87,7 @@ class SharedCounts:
         """Count the bytes of the texts of a frame before and after a stage of the segment."""
         if not (self.records and len(frame)):
             return
-        places = self._slices_of(engine.to_arrow(frame[[ROW]]).column(0).to_numpy())  # they ascend, as rows do
+        places = self._slices_of(engine.to_arrow(frame[[ROW]]).column(0).to_numpy())  # ascending, as the rows are
         firsts = np.flatnonzero(np.diff(places, prepend=-1)).tolist()
         for first, last in pairwise([*firsts, len(places)]):
             self.records[places[first]].stages[stage].add_cuts(before[first:last], after[first:last])
@@ -103,8 +103,8 @@ class SharedCounts:
         return np.asarray(np.searchsorted(self.starts, rows, side="right") - 1)
 
     def finish(self, record: SliceRecord) -> None:
-        """Put the sums of the slices in the record of their task, which has their records. What is added up over all
-        inputs is in the first of them."""
+        """Put the sums over the slices, and the slices' records, in the record of their task. Ids and seconds of the
+        task are put in the first slice's record, since they are only used in sums over all inputs."""
         if not self.records:
             return
         for name in READ:
@@ -122,9 +122,10 @@ def read_together(
 ) -> Iterator[Frame]:  # fmt: skip
     """Yield the documents of slices in frames of about `batch_bytes`, and count them.
 
-    The host reads them: the files are small. `record` has the counts of the task, `shared` those of the slices.
+    The host reads the slices, since their files are small. `record` has the counts of the task, `shared` those of the
+    slices.
     """
-    rows = records = ranges = size = 0  # positions, records and file ranges before the slice; bytes pending
+    rows = records = ranges = size = 0  # rows, records and file ranges before the slice; bytes of pending tables
     tables: list[pa.Table] = []
 
     def frame() -> Frame:
@@ -164,7 +165,7 @@ def read_together(
 
 
 def _batches(input_slice: Slice, batch_bytes: int, seed: int, parts: Parts | None) -> Iterator[tuple[Batch, Passed]]:
-    """The batches of a slice with Arrow tables as frames."""
+    """Yield the batches of a slice, with Arrow tables as frames, and what sampling passed over."""
     if parts is None and not input_slice.is_limited and input_slice.ranges[0].file.sample >= 1:
         for documents in read_visible(input_slice, batch_bytes):
             yield Batch(*documents), Passed()
@@ -176,7 +177,7 @@ def _batches(input_slice: Slice, batch_bytes: int, seed: int, parts: Parts | Non
 
 
 def _count_texts(own: SliceRecord, table: pa.Table, columns: Sequence[str]) -> None:
-    """Add the texts of a slice to its counts, and the carried columns with a value."""
+    """Add the sizes of texts to the counts of a slice, and note the carried columns that have a value."""
     sizes = pc.binary_length(table.column(TEXT)).to_numpy()
     own.bytes_read += int(sizes.sum())
     own.lengths = own.lengths or Tally()

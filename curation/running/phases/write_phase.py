@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The write phase: `documents/` and the tokens of its parts. Counts of documents and bytes cut parts, not slices."""
+"""The write phase: it writes `documents/` and the tokens of its parts. Parts end at counts of documents and bytes, not
+at the ends of slices."""
 
 from __future__ import annotations
 
@@ -43,14 +44,14 @@ if TYPE_CHECKING:
     from curation.record.stored_plan import Plan
 
 
-SHARED_BYTES, SHARED_DOCUMENTS = 1 << 20, 10_000  # of parts that share a task, unless one of them is larger
-NAMED_DOCUMENTS = 10  # of each part, that get no tokens since their ids would have special ones
+SHARED_BYTES, SHARED_DOCUMENTS = 1 << 20, 10_000  # maximum of the parts that share a task; a single part may be larger
+NAMED_DOCUMENTS = 10  # documents named per part that get no tokens, because their text contains a special token
 
 
 class OutputPart(NamedTuple):
-    """Rows `start` to `stop` (exclusive) of the last segment, all of one source; `documents` of them are written.
+    """Rows `start` to `stop` (exclusive) of the last segment, all of one source, of which `documents` are written.
 
-    `copy` is the number of the copy, from 0, and `bytes` about the size of their texts.
+    `copy` is the number of the copy, from 0. `bytes` is the approximate size of the written texts.
     """
 
     number: int
@@ -71,8 +72,9 @@ def cut_output_parts(
     document. Parts of a source are about equal, so no worker waits long for the last part.
 
     state    the result of the last segment
-    copies   source -> number of times its documents are written, one whole copy after the other; default 1. If `state`
-             has copies of each document, these come in their place: first copies of a source, then second ones
+    copies   source -> how many times its documents are written, one whole copy after the other; default 1. Not used if
+             `state` has a number of copies for each document: then all first copies of a source are written, then all
+             second copies, and so on
     """
     parts: list[OutputPart] = []
 
@@ -96,7 +98,7 @@ def cut_output_parts(
 
 
 def _spans_of(state: SegmentState, output: Output, low: int, high: int, copy: int) -> tuple[list[RowSpan], int]:
-    """The documents of the parts of an input that have a copy, and the bytes of their texts."""
+    """Return the row spans of the parts for copy number `copy` of an input, and the bytes of their texts."""
     pieces = list(state.sums.pieces(low, high, copy))
     total = sum(int(ends[-1]) for _, _, ends in pieces if len(ends))
     target = -(-total // max(-(-total // output.part_bytes), 1))
@@ -115,7 +117,7 @@ def divide_parts(parts: Sequence[OutputPart]) -> np.ndarray:
 
 
 class OutputJob(msgspec.Struct, frozen=True, kw_only=True):
-    """The job of the write phase: with the plan, enough to write any output part."""
+    """The job of the write phase. With the plan, it has everything to write any output part."""
 
     docs: np.ndarray  # int64: first doc of each slice
     partitions: Partitions
@@ -129,7 +131,7 @@ class OutputJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write_output_parts(plan: Plan, job: OutputJob, number: int) -> TaskCounts:
-    """Write the parts of a task and, last, the done-record."""
+    """Write the parts of a task, then the done-record."""
     first, last = job.tasks[number : number + 2].tolist()
     recipe, records = plan.recipe, list[dict[str, Any]]()
     schema = document_schema(
@@ -144,8 +146,8 @@ def write_output_parts(plan: Plan, job: OutputJob, number: int) -> TaskCounts:
 
 
 class _Task(NamedTuple):
-    """What the parts of a task share: `schema` is that of `documents/`, `mask` has the rows or the number of their
-    copies."""
+    """What the parts of a task share. `schema` is the schema of `documents/`. `mask` says for each row whether it is
+    kept, or how many copies of it are written."""
 
     plan: Plan
     job: OutputJob
@@ -157,7 +159,7 @@ class _Task(NamedTuple):
 def _write_part(task: _Task, part: OutputPart, before: TaskCounts) -> dict[str, Any]:
     """Write `documents/part-NNNNN.parquet` and the tokens of its documents, and return its record.
 
-    With `output.documents: false` the part has tokens only. `before` has the counts of earlier parts of the task.
+    With `output.documents: false`, only tokens are written. `before` has the counts of earlier parts of the task.
     """
     started, number = time.perf_counter(), part.number
     plan, job, output = task.plan, task.job, task.plan.recipe.output
@@ -211,14 +213,15 @@ def part_counts(records: Sequence[dict[str, Any]]) -> TaskCounts:
 
 @contextmanager
 def _document_file(output: Output, engine: Engine, path: Path, schema: pa.Schema) -> Iterator[TableFile]:
-    """Yield the file; it appears when the block ends without an error."""
+    """Yield a new file of `documents/`. It gets its final name when the block ends without an error."""
     writer = engine if output.parquet == "gpu" else load_engine("cpu")
     with commit(path) as temporary, writer.parquet_file(temporary, schema, document_options(schema)) as file:
         yield file
 
 
 def count_languages(stages: Sequence[Stage], table: pa.Table) -> Counter[str]:
-    """Return the documents per language, by the column of the last `language` stage; none without such a column."""
+    """Return the number of documents per language, by the column of the last `language` stage; empty without such a
+    column."""
     if not (column := language_column(stages)):
         return Counter()
     counts = pc.value_counts(table.column(column).combine_chunks())
@@ -227,7 +230,7 @@ def count_languages(stages: Sequence[Stage], table: pa.Table) -> Counter[str]:
 
 
 def _kept_documents(task: _Task, part: OutputPart) -> Iterator[pa.Table]:
-    """The documents of an output part, batch by batch, in the schema of `documents/`."""
+    """Yield the documents of an output part, batch by batch, in the schema of `documents/`."""
     plan, job, copy = task.plan, task.job, part.copy if task.job.copies else 0
     added = added_columns(plan.recipe.stages)
     numbering = Numbering(plan.slices, job.docs)
@@ -247,7 +250,7 @@ def _kept_documents(task: _Task, part: OutputPart) -> Iterator[pa.Table]:
 
 
 def _digest_documents(digest: Any, table: pa.Table) -> None:
-    """Feed `doc`, `id` and `text` of the rows to `digest`, each string column with the lengths of its strings."""
+    """Add `doc`, `id` and `text` of the rows to a digest. For strings, their lengths are added too."""
     for name in ("doc", ID, TEXT):
         column = as_one_array(table.column(name))
         if pa.types.is_large_string(column.type):
@@ -259,7 +262,8 @@ def _digest_documents(digest: Any, table: pa.Table) -> None:
 
 
 def write_empty_documents(folder: Path | None, schema: pa.Schema) -> dict[str, Any]:
-    """Write one file without rows, the `documents/` of an empty result; return its record. None: write no file."""
+    """Write one file without rows as the `documents/` of an empty result, and return its record. If `folder` is None,
+    write no file."""
     digest = {"digest": hashlib.sha256().hexdigest()}
     if folder is None:
         return digest

@@ -77,7 +77,7 @@ def check_session(workers: int, scheduler: str, slice_bytes: int) -> None:
 
 
 def work_of(recipe: Recipe, files: Sequence[SourceFile], tokenizer: Tokenizer | None, workers: int) -> RunWork:
-    """Return what the engine "auto" is chosen by: about how much text there is, and what the run does with it."""
+    """Return the work by which "auto" chooses the engine: the estimated size of the text, and the steps of the run."""
     documents = ["encode" if recipe.output.parquet == "gpu" else "write"] if recipe.output.documents else []
     steps = [stage.kind for stage in recipe.stages] + documents
     if all(format_of(file).is_plain_lines(file) and not file.compression for file in files):
@@ -97,8 +97,8 @@ def check_alone(scheduler: str, force: bool) -> None:
 
 
 def check_shared(folder: Path) -> None:
-    """Raise OutputError if the parent of the folder of an array is missing: each machine without the shared file system
-    would make the folder on its own disk, and do the whole run alone."""
+    """Raise OutputError if the parent of an array's output folder is missing. Otherwise a machine without the shared
+    file system would create the folder on its own disk, and do the whole run alone."""
     if not folder.parent.is_dir():
         raise OutputError(
             f"{folder.parent} does not exist on {os.uname().nodename}. The processes of an array share the output "
@@ -125,7 +125,7 @@ def find_resources(engine: Engine, name: str, workers: int, scheduler: str, file
 
 
 def document_bytes(entries: Iterable[ReadOptions]) -> int:
-    """Return how many bytes of memory one document may take beyond the need of a run, if an input has a raised
-    `max_document_bytes`; else 0. No worker is left out for it: few documents are as long."""
+    """Return how many bytes of memory one long document may take in addition to the need of a run. It is 0 unless an
+    input raises `max_document_bytes`. The number of workers is not lowered for it, since few documents are so long."""
     largest = max((entry.max_document_bytes for entry in entries), default=0)
     return DOCUMENT_FACTOR * largest if largest > ReadOptions().max_document_bytes else 0

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The disk that a run needs, and the check before its first write that this disk is free.
+"""The disk space that a run needs, and the check before its first write that this space is free.
 
-`_work/` is deleted only after the last output is written, so the largest need is the sum of all files. The rule, in
-bytes per byte of text (or as named), from a survey of the inputs:
+`_work/` is deleted only after the last output is written, so the largest need is the sum of all files. The rule uses a
+survey of the inputs. Its numbers are bytes per byte of text, unless the line names another unit:
 
     part            file                                rule
     _work           segment-N/*.arrow                   text after the row stages + 24 and the id, per document
@@ -24,12 +24,12 @@ bytes per byte of text (or as named), from a survey of the inputs:
     index           keys, shingles, ids                 `Forecast.index_bytes` and the id, per document; `_work` has the
                                                         largest index once more, by slice group
 
-A corpus stage may need more during its phases than the outputs need later: `Forecast.scratch_bytes` for CANDIDATES
-of the text. The larger of both counts. Every segment keeps its own copy of the text. `copies`, and a `mix` that repeats
-documents, multiply documents, tokens and forms. The sum is multiplied by MARGIN for the error of the sample, and
-FIXED_BYTES are added. Other corpus stages are assumed to remove nothing, so inputs with many duplicates need less than
-the estimate: texts that they remove are in `removed` instead of `documents`. With `removed: ids`, neither `removed` nor
-`_work` has removed texts.
+A corpus stage needs `Forecast.scratch_bytes` for CANDIDATES of the text during its phases. The outputs are written
+later, in the same space. So the larger of the two needs counts. Every segment keeps its own copy of the text. `copies`,
+and a `mix` that repeats documents, multiply documents, tokens and forms. The sum is multiplied by MARGIN for the error
+of the sample, and FIXED_BYTES are added. Other corpus stages are assumed to remove nothing. So inputs with many
+duplicates need less than the estimate: the texts of duplicates are in `removed` instead of `documents`. With `removed:
+ids`, neither `removed` nor `_work` has removed texts.
 
 Estimate / true peak of the folder, measured every 10 ms (2026-11-22; real text of 20 MB, default recipe unless named):
 
@@ -76,7 +76,7 @@ READ_BYTES = 8  # in `_work`, per document read, with `raw`: the running sum of 
 REMOVED_BYTES, REJECTED_BYTES = 30, 400
 IDX_BYTES, LENGTH_BYTES, FORM_BYTES = 20, 4, 16  # per document
 EXPORT_RATIO, EXPORT_BYTES = 1.05, 60
-# A bound without a sample, in bytes per stored byte: text per stored byte, and bytes of each file per byte of text.
+# For an upper bound without a sample: bytes of text per stored byte, and bytes of each kind of file per byte of text.
 MAX_EXPANSION = {"": 1.0, "gzip": 10.0, "zstd": 15.0, "bzip2": 15.0, "xz": 20.0}
 MAX_PER_SEGMENT, MAX_PER_COPY, MAX_PER_FORM = 4.0, 2.0, 2.0  # short documents have more bytes of keys than of text
 
@@ -99,7 +99,7 @@ class DiskNeed(msgspec.Struct, kw_only=True):
 
     @property
     def missing(self) -> int:
-        """Bytes that must become free before the run; 0 if it fits, or if the free space is not known."""
+        """Bytes that the disk lacks for the run; 0 if the run fits, or if the free space is not known."""
         return max(self.needed - self.present - self.free, 0) if self.free >= 0 else 0
 
 
@@ -171,22 +171,24 @@ def _parts(recipe: Recipe, survey: Survey, tokenizer: Tokenizer | None) -> dict[
         parts["_work"] += max(sizes.values())
     parts["_work"] += CUT_SHARE * survey.text_bytes * sum(stage.cuts_text for stage in corpus_stages)
     scratch = _scratch(recipe, documents, survey.text_bytes)
-    later = sum(parts.values()) - sum(survey.segments)  # written when no scratch is left
+    later = sum(parts.values()) - sum(survey.segments)  # these files are written after the scratch files are deleted
     parts["_work"] += max([0.0, *(size - later for size in scratch)])
     return parts
 
 
 def _scratch(recipe: Recipe, documents: float, text_bytes: float) -> list[float]:
-    """The bytes that each corpus stage writes to its scratch."""
+    """Return the bytes that each corpus stage writes to its scratch folder."""
     reaching = StageSample(documents=documents, text_bytes=text_bytes)
     corpus_stages = [stage for stage in recipe.stages if isinstance(stage, CorpusStage)]
     return [CANDIDATES * forecast(stage, reaching).scratch_bytes for stage in corpus_stages]
 
 
 def most_needed(recipe: Recipe, files: Sequence[SourceFile]) -> float:
-    """Return a bound on the disk of a run only from the sizes of its files; files of unknown size are not counted.
+    """Return an upper bound of the disk space of a run, from the sizes of its input files alone. Files of unknown size
+    are not counted.
 
-    It is infinite for a stage that may repeat documents: how often depends on the number of documents.
+    The bound is infinite for a stage that may repeat documents, since the number of repetitions depends on the number
+    of documents.
     """
     if any(isinstance(stage, Mix) and (stage.documents or stage.tokens) for stage in recipe.stages):
         return math.inf
@@ -205,7 +207,7 @@ def check_disk(
 ) -> None:  # fmt: skip
     """Raise OutputError if a run needs more disk than is free.
 
-    Inputs are sampled only if the bound of `most_needed` does not fit, which takes up to 2 s. The check passes if the
+    Inputs are sampled, in up to 2 s, only if the bound of `most_needed` does not fit. The check passes if the
     free space cannot be found. Streamed data sets and URLs of unknown size are not counted.
     """
     free, copied = free_bytes(folder), copied_bytes(files)
@@ -217,7 +219,7 @@ def check_disk(
     copies = DiskNeed(
         folder=str(folder), parts={"_work": copied}, needed=copied, present=bytes_of_run(folder), free=free
     )
-    if copies.missing:  # the sample would copy the files, too
+    if copies.missing:  # a sample would need the same copies
         raise OutputError(refusal(copies))
     progress.log(f"{why}: reading a sample of the inputs")
     need = disk_need(recipe, survey_inputs(recipe, files, engine, tokenizer), tokenizer, folder)

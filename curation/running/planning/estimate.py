@@ -1,20 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The estimate of a run before it starts: what its files hold, what its stages remove, and the time, memory and disk
-that it needs. `curate plan` prints it.
+"""The estimate of a run before it starts: the content of its files, the documents that its stages remove, and the time,
+memory and disk space that it needs. `curate plan` prints it.
 
 Processor time is measured on the sample of `curation.running.planning.survey`: reading, row stages, keys, compression
-and tokens. The rest has rates, measured with the default recipe on 20 MB (2026-11-22, one core of a shared AMD EPYC):
+and tokens. Everything else uses fixed rates, measured with the default recipe on 20 MB (2026-11-22, one core of a
+shared AMD EPYC):
 
     start                       1.2 s    imports, compiled kernels and tokenizer from their caches
     decision with phases        12 ns    per byte of text (`fuzzy_dedup`: 7 to 14)
     decision without phases      1 ns    per byte of text (`exact_dedup`: 0.5 to 0.7)
     joining, digests, removed/   4 ns    per byte of text
 
-A processor takes its share of this time. Decisions keep one processor busy. The upper bound is HIGH times the result: a
-shared machine, a cold disk and a small sample cause the difference. The lower bound is LOW times the least work, that
-of a run whose first stage that compares documents keeps almost none, with the time in which the sample had a processor.
-A plan with `DeviceTime` lowers it to the model's time of the CPU engine: under load, the sample is slower than the run.
-Compiling kernels, once per version, takes 15 s more on two idle cores.
+The time on the sample is divided by the number of processors. Decisions keep one processor busy. The upper bound is
+HIGH times the sum, for a shared machine, a cold disk and a small sample. The lower bound is LOW times the least work.
+This is the work of a run whose first comparing stage keeps almost no document. It counts only the share of a processor
+that the sample had. With `DeviceTime`, the lower bound is at most the model's time of the CPU engine, since under load
+the sample is slower than the run. Compiling kernels, once per version, takes 15 s more on two idle cores.
 """
 
 from __future__ import annotations
@@ -62,11 +63,11 @@ from curation.tokens.tokenizer_notes import special_tokens_line
 PHASES_SECONDS, DECISION_SECONDS, REST_SECONDS = 12e-9, 1e-9, 4e-9  # per byte of text
 LOW, HIGH = 0.7, 2.0
 UNSEEN = "a sample cannot show it"
-DOCUMENT_BYTES = 40  # of memory in a corpus phase
+DOCUMENT_BYTES = 40  # memory per document in a corpus phase
 
 
 class GroupEstimate(msgspec.Struct, kw_only=True):
-    """Documents in a group of a column for which a filter has rules of its own, and how many of them it removes.
+    """A group of documents with the same value in a column, for which a filter has its own rules.
 
     removed_between   bounds of the share that is removed
     """
@@ -81,12 +82,12 @@ class GroupEstimate(msgspec.Struct, kw_only=True):
 class StageEstimate(msgspec.Struct, kw_only=True):
     """A stage of the recipe and what it does to the documents of the sample, scaled to all documents.
 
-    explained             the lines of `Stage.explain`
+    explained             the lines that `Stage.explain` returns
     documents_in, documents_out, edited   documents; null for a corpus stage, whose effect a sample cannot show
     reasons               reason -> documents removed
     removed_between       bounds of the share of documents that the stage removes; both are equal if all were read
-    groups                for each column the groups in the sample, those with the most documents first
-    unlabelled            what becomes of documents without a label of a language, in a sentence; "" if all have one
+    groups                the groups in the sample, by column; in a column, the group with the most documents is first
+    unlabelled            a sentence about the documents without a language label; "" if all have one
     """
 
     name: str
@@ -102,12 +103,12 @@ class StageEstimate(msgspec.Struct, kw_only=True):
 
 
 class MemoryNeed(msgspec.Struct, kw_only=True):
-    """The host's memory of a run in bytes, and the tightest limit: its name and free bytes; "" and -1 if none is known.
+    """The host memory that a run needs (bytes), and the tightest limit with its free bytes; "" and -1 if none is known.
 
-    engine         "cpu" or "gpu": the engine that needs it
+    engine         "cpu" or "gpu": the engine that needs the memory
     workers        tasks at once of this engine
-    device_batch   bytes of a batch of the GPU engine: of this machine's GPU, or without one the most; 0 with "cpu"
-    document       bytes that one document may take on top, if `max_document_bytes` is raised; else 0
+    device_batch   bytes of a batch on this machine's GPU, or the maximum without a GPU; 0 with "cpu"
+    document       additional bytes that one document may take, if `max_document_bytes` is raised; else 0
     """
 
     needed: int
@@ -120,15 +121,17 @@ class MemoryNeed(msgspec.Struct, kw_only=True):
 
 
 class DeviceTime(msgspec.Struct, kw_only=True):
-    """The time of both engines by the model of `curation.base.speeds`, which removes no document.
+    """The time of both engines by the model of `curation.base.speeds`, which assumes that all documents are kept.
 
-    seconds      of the GPU engine, lower and upper bound: host, bus, kernels and Python at once, or one after the other
+    seconds      of the GPU engine: the lower bound if host, bus, kernels and Python overlap, the upper bound if they do
+                 not
     start        seconds of the start in both bounds, assumed
-    device       the device of this machine, if `benchmarks.gpu_bench` measured its rates; else "", the modelled H200
+    device       the device of this machine, if `benchmarks.gpu_bench` measured its rates; else "", and the times are
+                 for an H200
     cpu_seconds  of the CPU engine, with its start
     processors   of the host, for both engines
     faster       "cpu" or "gpu" if both bounds agree; "" otherwise: "auto" then takes the CPU engine
-    most         what takes most of the upper bound of the GPU engine
+    most         the part that takes most of the GPU engine's upper bound
     memory       bytes of device memory that each worker reserves at once, assumed
     obstacle     why the GPU engine cannot run on this machine; "" if it can
     """
@@ -155,16 +158,16 @@ class Estimate(msgspec.Struct, kw_only=True):
     sample       the sample
     stages       the stages of the recipe
     kept         documents left after all row stages, with copies; stages that compare documents may remove more
-    tokens       tokens of the output, also at most; 0 if it has none
+    tokens       tokens of the output, if stages that compare documents remove none; 0 without tokens
     tokens_between   lower and upper bound of the tokens
     special_tokens   names and ids of the special tokens, and which of them are written; "" without tokens
     seconds      lower and upper bound of the wall time with the CPU engine on `processors`, measured on the sample.
                  With `device_time`, the lower bound is at most the CPU engine's modelled time on them
-    processors   of this machine that the workers use
-    processor_share  of a processor that the sample had when it was measured; 1 on an idle machine
+    processors   number of processors   number of processors of this machine that the workers use
+    processor_share  share of a processor that the sample got when it was measured; 1 on an idle machine
     device_time  the time of both engines by a model; null without a usable GPU, unless `engine` is "gpu"
     workers      tasks at once
-    memory, disk what the run needs and what is free
+    memory, disk the need of the run, and the free memory and disk space
     not_counted  inputs that were not sampled: streamed data sets, URLs without a size
     warnings     columns that are null in the whole sample, and groups of `mix` that the sample lacks
     """
@@ -218,7 +221,7 @@ class Estimate(msgspec.Struct, kw_only=True):
 
     @property
     def _comparing(self) -> list[str]:
-        """The stages that compare documents: a sample cannot show what they remove."""
+        """The names of the stages that compare documents. A sample cannot show what they remove."""
         return [stage.name for stage in self.stages if stage.documents_in is None]
 
 
@@ -305,7 +308,8 @@ def _estimate(recipe: Recipe, folder: Path, engine: str, workers: int, progress:
 
 
 def check_inputs(recipe: Recipe, folder: Path | None = None) -> tuple[list[SourceFile], Tokenizer | None]:
-    """Return the files of a recipe with their text columns, and the tokenizer; None if it writes no tokens.
+    """Return the files of a recipe with their text columns, and its tokenizer; the tokenizer is None if the recipe
+    writes no tokens.
 
     Files in `folder`, the output of the run, are left out. Raises the errors of a run before it starts.
     """
@@ -320,7 +324,7 @@ def check_inputs(recipe: Recipe, folder: Path | None = None) -> tuple[list[Sourc
 
 
 def size_of(files: Sequence[SourceFile]) -> int:
-    """Return the stored bytes of files; those of unknown size count as 0."""
+    """Return the total stored bytes of files; files of unknown size count as 0."""
     return sum(max(file.bytes, 0) for file in files)
 
 
@@ -371,7 +375,7 @@ def _seconds(recipe: Recipe, survey: Survey, processors: int, share: float) -> t
 def _work(
     recipe: Recipe, files: list[SourceFile], tokenizer: Tokenizer | None, survey: Survey, workers: int
 ) -> RunWork:
-    """The work of the model, with the bytes and documents that the sample shows."""
+    """Return the work for the model, with the bytes and documents that the sample shows."""
     size, documents = round(survey.text_bytes), max(round(survey.documents), 1)
     return work_of(recipe, files, tokenizer, workers)._replace(bytes=size, document=max(size // documents, 1))
 
@@ -399,7 +403,7 @@ def _device_time(work: RunWork, device: str, reason: str) -> DeviceTime:
 
 
 def _device_resources(workers: int, device: str) -> Resources:
-    """The resources of the GPU engine; without a usable GPU with its largest batches."""
+    """Return the resources of the GPU engine; without a usable GPU, its largest batches are assumed."""
     count = workers or read_processors()
     batch = load_engine("gpu").batch_bytes(count) if device else BATCH_LIMITS[0]
     return choose_for_device(read_limits(), count, batch, MAX_SLICE_BYTES, fixed_workers=workers > 0)

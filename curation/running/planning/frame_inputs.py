@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recipes and inputs as Python code has them: a structure, a name, a path, a dictionary, or a frame.
+"""The forms in which Python code gives recipes and inputs: a structure, a name, a path, a dictionary, or a frame.
 
 A run writes a frame to `_frames/frame.SHA256.parquet` in its folder, before its plan. Recipe and plan name this file,
 so a run with another frame has another identity, and a resumed run reads the same bytes. The file costs disk space, but
@@ -29,14 +29,14 @@ from curation.record.folder import FRAMES, REPORT, check_entries, locked, plan_p
 
 NAME = re.compile(r"frame\.[0-9a-f]{64}\.parquet")
 GROUP_ROWS = 10_000
-MODIFIED_SECONDS = 315_532_800  # 1980, of every file: the identity of a run has the time, and the name the content
+MODIFIED_SECONDS = 315_532_800  # 1980, for every file: the identity of a run includes this time, and the name already depends on the content
 PLAIN = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 
 
 def recipe_of(recipe: Any, input: Any = None) -> tuple[Recipe, list[Any]]:
-    """Return a recipe, and the frames in place of which its inputs have marks.
+    """Return a recipe, and the frames of its inputs. In the recipe, a mark replaces each frame.
 
-    recipe   a Recipe, its name or path, its dictionary, or a frame, which is read by the default recipe
+    recipe   a Recipe, its name or path, its dictionary, or a frame as the input of the default recipe
     input    replaces `input` of the recipe, as in `load_recipe`; also a frame, or {"path": frame, **settings}
 
     Raises RecipeError for a wrong recipe or input, and for a recipe without input.
@@ -91,7 +91,7 @@ def _mark(number: int) -> str:
 def frames_as_files(recipe: Recipe, frames: Sequence[Any], folder: Path, *, shared: bool = False) -> Iterator[Recipe]:
     """Yield the recipe with a file in the folder of a run in place of each mark of `recipe_of`.
 
-    A run that is refused leaves no file of its frames. A run that ends leaves none of an earlier run's.
+    A run that is refused leaves no file of its frames. A run that ends deletes the files of an earlier run's frames.
 
     shared   whether other processes may take part in the run
     """
@@ -107,7 +107,7 @@ def frames_as_files(recipe: Recipe, frames: Sequence[Any], folder: Path, *, shar
     except BaseException:
         _delete_unplanned({*_files_in(folder)} - before, folder)
         for made in [folder / FRAMES, *([] if existed else [folder])]:
-            with suppress(OSError):  # a run has written there
+            with suppress(OSError):  # a run has written into it
                 made.rmdir()
         raise
     if not shared:
@@ -122,7 +122,7 @@ def _files_in(folder: Path) -> list[Path]:
 
 
 def _delete_unplanned(paths: Collection[Path], folder: Path) -> None:
-    """Delete files that neither the plan nor the report in a folder names."""
+    """Delete those of `paths` that neither the plan nor the report in a folder names."""
     places = (plan_path(folder), folder / REPORT) if paths else ()
     known = [place.read_bytes() for place in places if place.is_file()]
     for path in paths:
@@ -131,7 +131,7 @@ def _delete_unplanned(paths: Collection[Path], folder: Path) -> None:
 
 
 def _write(frame: Any, folder: Path) -> Path:
-    """Write a frame to the folder of a run, unless it has it, and return the file."""
+    """Write a frame to the folder of a run, unless the file exists already. Return the path of the file."""
     check_entries(folder, (FRAMES,))  # no link may lead elsewhere
     sweep(folder, (FRAMES,))
     with temporary_folder(folder / FRAMES / "frame") as work:
@@ -165,7 +165,7 @@ def _types(table: pa.Table) -> str:
 
 
 def _tables_of(frame: Any) -> Iterator[pa.Table]:
-    """Yield the partitions of a frame, in columns that Parquet files have."""
+    """Yield the partitions of a frame as tables, with column types that Parquet files have."""
     if not hasattr(frame, "map_partitions"):
         yield _plain(frame)
         return
@@ -192,7 +192,7 @@ def _plain(frame: Any) -> pa.Table:
 
 
 def _as_plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column without codes of categories and without views of strings."""
+    """Return a column with plain strings in place of categories and string views."""
     if pa.types.is_dictionary(column.type):
         chunks = [
             chunk.dictionary.cast(PLAIN.get(chunk.dictionary.type, chunk.dictionary.type)) for chunk in column.chunks

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Intervals of totals that a sample estimates.
+"""Confidence intervals for totals that a sample estimates.
 
-A total is the mean of `y` per stored byte in the sampled units, times all bytes: the ratio estimator of a systematic
-sample (Cochran, Sampling Techniques, 1977, sections 6.3 and 8.6). Its variance comes from the differences between
-neighbouring units: sorted files vary less around them than around their mean. Totals have no upper bound and are
-skewed, so the intervals are symmetric in the logarithm. 95 % of them should hold the total.
+A total is estimated from the sampled units: the sum of `y` divided by their stored bytes, times all bytes. This is the
+ratio estimator of a systematic sample (Cochran, Sampling Techniques, 1977, sections 6.3 and 8.6). Its variance comes
+from the differences between neighbouring units, since in sorted files these are smaller than the differences from the
+mean. Totals have no upper bound and are skewed, so the intervals are symmetric in the logarithm. 95 % of them should
+hold the total.
 """
 
 from __future__ import annotations
@@ -16,20 +17,20 @@ from typing import NamedTuple
 import numpy as np
 
 NORMAL = 1.95996  # quantile of a normal distribution, two-sided 5 %
-UNSEEN = 0.335  # half width of a total without two units, or of files whose beginning alone is read: a factor of 2
-MIN_ERROR = 0.005  # of a sample: records do not end where batches do
+UNSEEN = 0.335  # half width of the interval if fewer than two units are known, or if only the beginnings of files are read: a factor of 2
+MIN_ERROR = 0.005  # minimum relative error of a sample, since records do not end where batches end
 MIN_UNITS, FEW_UNITS = 2, 10
-EPSILON = 1e-9  # of a total, for sums that are rounded
+EPSILON = 1e-9  # relative tolerance for rounding errors of sums
 
 
 class SampledUnits(NamedTuple):
-    """The units of a sample in the order of their places.
+    """The units of a sample, in the order of their positions in the files.
 
     stored    bytes of each unit (float64)
-    values    what is summed, of each unit (float64)
+    values    the value of each unit whose total is estimated (float64)
     total     bytes of all units, sampled or not
-    unread    share of these that no unit can come from
-    counted   documents of the units; 0 where each file has one
+    unread    share of all bytes from which no unit can be drawn
+    counted   number of documents of the units; 0 if each file is one document
     """
 
     stored: np.ndarray
@@ -40,12 +41,12 @@ class SampledUnits(NamedTuple):
 
 
 class Stratum(NamedTuple):
-    """The sampled documents of one kind of file, by their units.
+    """The sampled documents of one kind of file, per unit.
 
-    weight     documents that each of them stands for
+    weight     number of documents that each sampled document represents
     rest       share of the kind that is not sampled
-    documents  of each unit (float64)
-    removed    of each unit (float64)
+    documents  number of documents of each unit (float64)
+    removed    number of removed documents of each unit (float64)
     """
 
     weight: float
@@ -55,12 +56,12 @@ class Stratum(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """An estimate of a total and how far it may be from the total, both relative to it.
+    """An estimate of a total, and its uncertainty relative to the estimate.
 
     value     the estimate
     error     its standard error
     freedom   degrees of freedom of the error
-    unread    what the part that was not read may add, as half the width of an interval in the logarithm
+    unread    uncertainty from the part that was not read: half the width of an interval of the logarithm
     """
 
     value: float
@@ -79,7 +80,7 @@ def quantile(freedom: int) -> float:
 
 
 def spread_of(value: float, units: SampledUnits, more_variance: float = 0.0) -> Spread:
-    """Return how far an estimate may be from its total; not at all where all units were seen.
+    """Return an estimate with its uncertainty; the uncertainty is 0 if all units were seen.
 
     value           the estimate
     more_variance   variance of the sum of the values of the units
@@ -97,17 +98,17 @@ def spread_of(value: float, units: SampledUnits, more_variance: float = 0.0) -> 
         variance += rest * len(values) / (2 * (len(values) - 1)) * float(differences @ differences)
     error = math.sqrt(variance) / total if total else 0.0
     error = 0.0 if error < EPSILON else max(error, MIN_ERROR) if rest else error
-    if rest and units.counted and len(values) < FEW_UNITS:  # which may be alike by chance
+    if rest and units.counted and len(values) < FEW_UNITS:  # a few units may be similar by chance
         error = max(error, math.sqrt(rest / units.counted))
     return Spread(value, error, len(values) - 1 if error else 0, unread)
 
 
 def share_between(strata: Sequence[Stratum]) -> tuple[float, float]:
-    """Return the bounds of the share of documents that are removed; both are the share itself if all were sampled.
+    """Return the lower and upper bound of the share of removed documents; both are equal if all documents were sampled.
 
-    The share is a ratio of two sums over strata (Cochran, section 6.11). The bounds are Wilson's, for as many documents
-    as would vary as much if each was drawn on its own: a sample without any removed document does not mean that none
-    is. The documents of a unit are neighbours, and may be alike.
+    The share is a ratio of two sums over strata (Cochran, section 6.11). The bounds are those of Wilson's interval,
+    which is not empty for a sample without any removed document. Documents of a unit are neighbours and may be similar.
+    So the interval uses the number of independent documents that would have the same variance.
     """
     total = sum(own.weight * float(own.documents.sum()) for own in strata)
     if not total:

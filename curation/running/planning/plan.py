@@ -47,15 +47,15 @@ from curation.tokens.forms.writing import check_forms
 from curation.tokens.token_spans import bytes_of_ids
 from curation.tokens.tokenization import Tokenizer, load_tokenizer
 
-LANGUAGE_COLUMNS = ("language", "language_probability")  # of a language stage with its default column
-VECTOR_STAGES = ("semantic_dedup", "assign_clusters")  # read what an embed stage writes
+LANGUAGE_COLUMNS = ("language", "language_probability")  # columns that a language stage writes by default
+VECTOR_STAGES = ("semantic_dedup", "assign_clusters")  # they read the vectors that an embed stage writes
 
 
 def find_tokenizer(recipe: Recipe, folder: Path) -> Tokenizer | None:
     """Return the tokenizer of a recipe; None if the recipe writes no tokens.
 
-    TokenizerError or OutputError if it does not fit the output formats or the folder, an error that a run would meet
-    only after hours of work.
+    Raises TokenizerError or OutputError if it does not fit the output formats or the folder. Without this check, a run
+    would fail only after hours of work.
     """
     if not recipe.output.formats:
         return None
@@ -69,7 +69,7 @@ def find_tokenizer(recipe: Recipe, folder: Path) -> Tokenizer | None:
 def splitting_tokenizer(recipe: Recipe) -> Tokenizer | None:
     """Return the tokenizer that splits inputs; None if no input is split by tokens.
 
-    TokenizerError for a tokenizer that cannot be loaded, InputError for one whose tokens are not bytes of the text.
+    Raises TokenizerError if the tokenizer cannot be loaded, and InputError if its tokens are not bytes of the text.
     """
     if not any(entry.parts and isinstance(entry.parts.tokens, int) for entry in recipe.input):
         return None
@@ -107,13 +107,14 @@ def make_plan(
     local_files: Sequence[SourceFile],
     cut: Callable[[Sequence[SourceFile]], Iterable[Slice]],
 ) -> tuple[Plan, Stored]:  # fmt: skip
-    """Return the plan of the unfinished run in `folder`, or a new plan, and the plan's file.
+    """Return the plan of the unfinished run in `folder`, or a new plan; and the stored file of the plan.
 
     files        the inputs as the recipe names them
-    local_files  the same, with each streamed data set replaced by the local files collected from it
+    local_files  the same files, but each streamed data set is replaced by the local files collected from it
     cut          the function that cuts `local_files` into slices
 
-    OutputError if the stored plan belongs to another run, IntegrityError if it is damaged or names other files.
+    Raises OutputError if the stored plan belongs to another run, and IntegrityError if it is damaged or names other
+    files.
     """
     path = plan_path(folder)
     facts = facts_of_stages(recipe.stage_names, recipe.stages) | facts_of_files(files)
@@ -135,7 +136,8 @@ def make_plan(
 
 
 def discard_undone(folder: Path, identity: Identity, progress: Progress) -> None:
-    """Delete the plan of another run in `folder` that has finished no task, such as one whose stage had an error."""
+    """Delete the plan of another run in `folder` if that run has finished no task, for example because a stage had an
+    error."""
     content = read_stored_plan(plan_path(folder))
     if content and changes_between(_identity_of(content), identity) and not has_work(folder):
         progress.log(f"replacing the plan in {folder}: its recipe or input has changed, and none of its tasks was done")
@@ -147,10 +149,11 @@ def _identity_of(content: StoredPlan) -> Identity:
 
 
 def _read_now(folder: Path, content: StoredPlan, files: Sequence[SourceFile]) -> list[SourceFile]:
-    """The files of a stored plan, with the paths of the recipe. IntegrityError if the plan names other files.
+    """Return the files of a stored plan, with the paths of the recipe. Raises IntegrityError if the plan names other
+    files.
 
-    A plan holds no secrets of URLs, so the recipe supplies them. A process that can write to the folder must not
-    choose which files the run reads.
+    A plan does not store secrets of URLs, so the paths come from the recipe. The check also prevents that another
+    process, by changing the plan, chooses which files the run reads.
     """
     collected = folder / WORK / COLLECTED
     paths = [file.path for file in files if not is_hub(file.path)]
@@ -169,7 +172,7 @@ def _read_now(folder: Path, content: StoredPlan, files: Sequence[SourceFile]) ->
 def check_stages(recipe: Recipe) -> dict[str, dict[str, str]]:
     """Return stage name -> path -> SHA-256 of the files that stages read, after checks of every stage.
 
-    RecipeError, InputError or StageError for a stage whose columns, files or settings do not fit the inputs.
+    Raises RecipeError, InputError or StageError if the columns, files or settings of a stage do not fit the inputs.
     """
     for stage in {type(stage): stage for stage in reversed(recipe.stages)}.values():
         check_class(stage)
@@ -189,7 +192,7 @@ def check_stages(recipe: Recipe) -> dict[str, dict[str, str]]:
 
 
 def _check_columns(recipe: Recipe) -> None:
-    """RecipeError if a stage reads a column that an input lacks and no earlier stage writes."""
+    """Raise Raise RecipeError if a stage reads a column that an input lacks and no earlier stage writes."""
     earlier: dict[str, str] = {}
     carried = [(name, entry, {*entry.output_columns}) for name, entry in entries_by_name(recipe.input).items()]
     for number, stage in enumerate(recipe.stages):
@@ -208,7 +211,7 @@ def _check_columns(recipe: Recipe) -> None:
 
 
 def _advice(column: str, number: int, known: Sequence[str], recipe: Recipe, carry: str) -> str:
-    """The remedy for a missing column. `carry` is what to add to the input."""
+    """Return the remedy for a missing column. `carry` is the text that the user should add to the input."""
     later = [stage.kind for stage in recipe.stages[number + 1 :] if column in stage.writes()]
     if later:
         return f". Put the stage {later[0]}, which writes it, before this one"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chunks of a sample, and what the stages and outputs of a recipe make of one."""
+"""Chunks of a sample, and measurements of what the stages and outputs of a recipe do with a chunk."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from curation.stages.rows.language import Language
 from curation.stages.text_sizes import TextsGrowError, bounded_texts
 from curation.tokens.tokenization import Tokenizer
 
-TOKENIZED_BYTES = 256 << 10  # of a chunk
+TOKENIZED_BYTES = 256 << 10  # bytes of a chunk that are tokenized
 
 
 class SampleChunk(NamedTuple):
-    """Documents of one kind of file, and the share of the kind's stored bytes that they take up.
+    """Documents of one kind of file, and their share of the kind's stored bytes.
 
-    units   the excerpt of each document, by its number (int64)
+    units   the number of each document's excerpt (int64)
     """
 
     kind: FileKind
@@ -47,23 +47,24 @@ class SampleChunk(NamedTuple):
     units: np.ndarray
 
     def slice(self, first: int, stop: int) -> SampleChunk:
-        """Return some of the documents, with the share of all."""
+        """Return some of the documents. `share` stays that of the whole chunk."""
         return self._replace(table=self.table.slice(first, stop - first), units=self.units[first:stop])
 
 
 class Chain(NamedTuple):
-    """What is done with a chunk. `stages` are prepared."""
+    """What the measurement of a chunk needs. `stages` are prepared."""
 
     recipe: Recipe
     engine: Engine
     tokenizer: Tokenizer | None
     stages: Sequence[Stage]
     segments: list[Segment]
-    shares: dict[str, float]  # of the documents of each input that its limits leave
+    shares: dict[str, float]  # input -> share of its documents that its limits keep
 
 
 def measure(chain: Chain, chunk: SampleChunk, like: Survey) -> Survey:
-    """Return the numbers of a chunk after the stages, not scaled. Its texts are bounded."""
+    """Pass a chunk through the stages, and return its numbers, not scaled. If texts grow too large, the chunk is
+    divided."""
     try:
         with bounded_texts(MAX_DOCUMENT_BYTES):
             return _pass_through(chain, chunk, like)
@@ -128,7 +129,8 @@ def _pass_through(chain: Chain, chunk: SampleChunk, like: Survey) -> Survey:
 
 
 def _cut_bytes(engine: Engine, before: Frame, frame: Frame, outcome: Outcome) -> tuple[float, float]:
-    """The bytes that a stage cuts from documents that it keeps, and the bytes of these before."""
+    """Return the bytes that a stage cuts from documents that it keeps, and the bytes of these documents before the
+    stage."""
     sizes = engine.byte_lengths(before[TEXT])
     sizes = sizes if outcome.verdict is None else sizes[outcome.verdict.kept]
     return float(np.maximum(sizes - engine.byte_lengths(frame[TEXT]), 0).sum()), float(sizes.sum())
@@ -137,7 +139,7 @@ def _cut_bytes(engine: Engine, before: Frame, frame: Frame, outcome: Outcome) ->
 def _apply_row_stage(
     engine: Engine, frame: Frame, stage: RowStage, survey: StageSurvey, units: np.ndarray
 ) -> tuple[Frame, Outcome]:
-    """The frame after the stage, and its outcome. `units`: the excerpt of each row."""
+    """Return the frame after the stage, and the outcome. `units` has the excerpt of each row."""
     survey.documents_in = len(frame)
     started = time.perf_counter()
     frame, outcome = apply_stage(engine, frame, stage)
@@ -157,13 +159,13 @@ def _apply_row_stage(
 
 
 def _by_unit(units: np.ndarray, kept: np.ndarray) -> dict[int, tuple[float, float]]:
-    """The number of rows of each excerpt, and how many of them are not kept."""
+    """Return, for each excerpt, the number of its rows and how many of them are not kept."""
     documents, gone = np.bincount(units), np.bincount(units, ~kept)
     return {unit: (float(documents[unit]), float(gone[unit])) for unit in np.flatnonzero(documents).tolist()}
 
 
 def _measure_outputs(chain: Chain, chunk: SampleChunk, kept: pa.Table, units: np.ndarray, measured: Survey) -> None:
-    """Write the kept documents to memory and tokenise some of them.
+    """Write the kept documents to memory and tokenise some of them, to measure sizes, tokens and times.
 
     units   the excerpt of each kept document
     """
@@ -184,7 +186,7 @@ def _measure_outputs(chain: Chain, chunk: SampleChunk, kept: pa.Table, units: np
 
 
 def _measure_tokens(tokenizer: Tokenizer, kept: pa.Table, units: np.ndarray, measured: Survey) -> None:
-    """Tokenise documents at even distances, and estimate the tokens of all kept documents and of those of each unit."""
+    """Tokenise documents at even distances. From them, estimate the tokens of all kept documents, and of each unit."""
     every = max(-(-measured.kept_bytes // TOKENIZED_BYTES), 1)
     chosen = np.arange(0, len(kept), int(every))
     sizes = pa.compute.binary_length(kept.column(TEXT)).to_numpy().astype(np.float64)

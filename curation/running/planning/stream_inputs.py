@@ -2,8 +2,8 @@
 """Streamed data sets are collected into files before the plan: `_work/collected/<input>/NNNNNN.arrow`.
 
 The runner reads data sets one after the other, in order, up to their budgets. It holds one file in memory at a time (up
-to 32 MiB of text or 100,000 rows). The record of a file has the place in the data set after it, from which the next try
-resumes. Documents that arrived before a connection broke are kept.
+to 32 MiB of text or 100,000 rows). The done-record of a file has the position in the data set after the file, from
+which the next try resumes. Documents that arrived before a connection broke are kept.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from curation.record.folder import COLLECTED
 
 MAX_FILE_BYTES = 32 << 20  # of text
 MAX_FILE_ROWS = 100_000
-MAX_TRIES = 4  # in a row, without a new batch
+MAX_TRIES = 4  # consecutive tries without a new batch
 FIRST_WAIT_SECONDS = 1.0
 DESCRIPTION = "source.json"
 
@@ -52,7 +52,7 @@ class SavedTable(msgspec.Struct, kw_only=True):
     bytes: int = 0  # of text
     skipped: int = 0  # documents that `sample` skipped
     arrived: int = 0  # documents of the data set, before `skip`, `limit` and `sample`
-    place: dict[str, Any] | None = None  # in the data set, after the last batch
+    place: dict[str, Any] | None = None  # position in the data set after the last batch
     done: bool = False  # whether the data set has ended, or its budget is reached
 
 
@@ -68,10 +68,10 @@ class Collected(NamedTuple):
 def collect(
     recipe: Recipe, files: Sequence[SourceFile], engine: Engine, work: Path, progress: Progress
 ) -> list[SourceFile]:
-    """Collect each streamed data set, and return the files with the data sets replaced by their local files.
+    """Collect each streamed data set into local files. Return `files` with these in place of the data sets.
 
-    `work` is the folder `_work/`. `recipe.budget` limits all data sets together, in their order. InputError if a data
-    set cannot be read up to its budget, or gives less than its `min_bytes`.
+    `work` is the folder `_work/`. `recipe.budget` limits all data sets together, in their order. Raises InputError if a
+    data set cannot be read up to its budget, or has less than its `min_bytes`.
     """
     result: list[SourceFile] = []
     documents = size = 0
@@ -93,7 +93,7 @@ def collect(
 
 
 def _remaining(entry: HubInput, budget: Budget, documents: int, size: int) -> tuple[int, int]:
-    """The documents and bytes that the budgets still allow; -1 for no limit."""
+    """Return the documents and bytes that the budgets still allow; -1 for no limit."""
     pairs = (entry.max_documents, budget.max_documents, documents), (entry.max_bytes, budget.max_bytes, size)
     remaining = []
     for own, shared, used in pairs:
@@ -110,7 +110,7 @@ def _library_version() -> str:
 
 
 def _stored(entry: HubInput) -> list[str] | dict[str, str | CarriedColumn]:
-    """The carried columns of a collected file."""
+    """Return the setting `columns` for reading a collected file, which has the columns under their new names."""
     if not isinstance(entry.columns, dict):
         return entry.columns
     return {
@@ -174,10 +174,11 @@ class _Source:
         return sum(table.skipped for table in (*self.saved, self.next))
 
     def _resume(self) -> None:
-        """Load the files that an earlier try collected from the same input; delete those of another input."""
+        """Load the records of files that an earlier try collected from the same input. Delete files of another
+        input."""
         description = {
             "version": __version__,
-            "datasets": _library_version(),  # which may not understand a place of another version
+            "datasets": _library_version(),  # a version may not understand the position that another version stored
             "input": msgspec.to_builtins(self.entry) | {"data_files": shown(self.entry.data_files)},
             "left": list(self.remaining),
             "seed": self.seed,
@@ -190,7 +191,8 @@ class _Source:
             self.saved.append(read_sealed(path, SavedTable))
 
     def _read(self, engine: Engine) -> None:
-        """Read from the last place to the end, and write the documents that arrived, even after a broken connection."""
+        """Read from the last stored position to the end. After a broken connection, too, write the documents that
+        arrived."""
         start = self.saved[-1].place if self.saved else None
         try:
             for table, place in self._batches(start):
@@ -234,7 +236,7 @@ class _Source:
         return is_last or full_bytes or (max_documents >= 0 and self.documents >= max_documents)
 
     def _within(self, table: pa.Table) -> tuple[pa.Table, bool]:
-        """Return the rows between `skip` and `limit` of the data set, and whether no other row is."""
+        """Return the rows that `skip` and `limit` of the data set select, and whether no later row can be selected."""
         first, skip = self.arrived, self.entry.skip
         self.next.arrived += len(table)
         stop = skip + self.entry.limit if isinstance(self.entry.limit, int) else first + len(table) + 1
@@ -242,7 +244,7 @@ class _Source:
         return table.slice(start, max(min(stop - first, len(table)) - start, 0)), stop <= first + len(table)
 
     def _flush(self, done: bool) -> None:
-        """Write the pending rows as a file, then its record."""
+        """Write the pending rows as a file, then its done-record."""
         self.next.done = done
         path = numbered_path(self.folder, len(self.saved), ".arrow")
         names = ["id", TEXT, *self.entry.carried]

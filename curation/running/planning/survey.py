@@ -69,9 +69,9 @@ from curation.tokens.tokenization import Tokenizer
 
 CHUNK_BYTES, CHUNK_DOCUMENTS = 1 << 20, 20_000
 WARMING_ROWS = 8
-MAX_SECONDS = 2.0  # for slow stages; the first chunk of each kind of file is always measured, of the MOST_KINDS largest
-MOST_KINDS = 100  # that are measured; smaller ones are estimated by them
-# Text per stored byte, where no document of a kind could be sampled.
+MAX_SECONDS = 2.0  # limit for slow stages; of the MOST_KINDS largest kinds of files, the first chunk is always measured
+MOST_KINDS = 100  # kinds of files that are measured; smaller kinds are estimated from these
+# Assumed bytes of text per stored byte, if no document of a kind of files could be sampled.
 EXPANSION = {"": 1.0, "gzip": 4.0, "zstd": 4.0, "bzip2": 5.0, "xz": 5.0}
 
 
@@ -79,17 +79,18 @@ Key = tuple[str, str, str, str, int]
 
 
 def kind_of(file: SourceFile) -> Key:
-    """Return what the files of a `FileKind` have in common, and a class of their size.
+    """Return the properties that all files of a `FileKind` share, and the class of a file's size.
 
-    Files that are read whole or from their beginning are in classes whose sizes differ by a factor of 4, and are
-    estimated by class: a few large ones have most of the text, and small ones have more of their text in the sample.
+    Only files that cannot be divided have classes: in a class, sizes differ by at most a factor of 4. Each class is
+    estimated alone, because a few large files may have most of the text, while small files have more of their text in
+    the sample.
     """
     size = 0 if format_of(file).is_divisible(file) else max(file.bytes, 0).bit_length() // 2
     return file.source, file.format, file.compression, file.text_column, size
 
 
 def survey_inputs(recipe: Recipe, files: Sequence[SourceFile], engine: Engine, tokenizer: Tokenizer | None) -> Survey:
-    """Return the survey of `files`, the inputs of a recipe: of about 200 places and 4 MB of text, in about 2 s.
+    """Return the survey of `files`, the inputs of a recipe. It reads about 200 places and 4 MB of text, in about 2 s.
 
     Raises InputError for a file that cannot be read, and the errors of the stages.
     """
@@ -122,7 +123,7 @@ def survey_inputs(recipe: Recipe, files: Sequence[SourceFile], engine: Engine, t
     spreads = {key: _documents_spread(kind, samples[key]) for key, kind in kinds.items()}
     for key, kind in kinds.items():
         kind.read_in_part = sum(unread > 0 for _, unread in samples[key].files.values())
-    with ExitStack() as folders:  # of the few stages that write files
+    with ExitStack() as folders:  # for the few stages that write files
         stages = [
             prepare_stage(stage, folders.enter_context(system_folder()))
             if type(stage).prepare is not Stage.prepare
@@ -165,7 +166,7 @@ def kept_share(recipe: Recipe, survey: Survey) -> float:
 
 
 def _null_columns(excerpts: Sequence[Excerpt]) -> Iterator[str]:
-    """Warnings for carried columns that no sampled document has."""
+    """Yield warnings for carried columns that are null in all sampled documents."""
     seen: dict[str, dict[str, bool]] = {}
     for excerpt in excerpts:
         own = seen.setdefault(excerpt.file.source, {})
@@ -178,7 +179,7 @@ def _null_columns(excerpts: Sequence[Excerpt]) -> Iterator[str]:
 
 
 def _without_text(excerpts: Sequence[Excerpt]) -> Iterator[str]:
-    """Warnings for inputs with sampled documents that have no visible character."""
+    """Yield warnings for inputs with sampled documents that have no visible character."""
     counts: dict[str, tuple[int, int]] = {}
     for excerpt in excerpts:
         if not excerpt.file.parts:
@@ -213,7 +214,7 @@ def _size_of(excerpts: Sequence[Excerpt], files: Sequence[SourceFile], seed: int
 
 
 def _kinds(files: Sequence[SourceFile], excerpts: Sequence[Excerpt]) -> dict[Key, FileKind]:
-    """The kinds of files with their estimates."""
+    """Return the kinds of files with their estimates."""
     kinds: dict[Key, FileKind] = {}
     for file in files:
         kind = kinds.get(kind_of(file)) or kinds.setdefault(kind_of(file), _new_kind(file))
@@ -238,13 +239,13 @@ def _kinds(files: Sequence[SourceFile], excerpts: Sequence[Excerpt]) -> dict[Key
 
 
 class _Sample(NamedTuple):
-    """The excerpts of a kind of files, in the order of their places.
+    """The excerpts of a kind of files, in the order of their positions in the files.
 
     numbers   of the excerpts
-    stored    bytes that each takes up (float64)
-    rows      documents that each stands for (float64)
-    sampled   documents of each (float64)
-    files     path -> bytes, and the share of the file that no excerpt can come from
+    stored    stored bytes of each excerpt (float64)
+    rows      estimated documents in these bytes, of each excerpt (float64)
+    sampled   documents that were read, of each excerpt (float64)
+    files     path -> bytes, and the share of the file from which no excerpt can be drawn
     """
 
     numbers: list[int]
@@ -257,7 +258,7 @@ class _Sample(NamedTuple):
 
     @property
     def unread(self) -> float:
-        """The share of the bytes of these files that no excerpt can come from."""
+        """The share of the bytes of these files from which no excerpt can be drawn."""
         total = sum(size for size, _ in self.files.values())
         return sum(size * unread for size, unread in self.files.values()) / total if total else 0.0
 
@@ -281,7 +282,7 @@ def _sample_of(excerpts: Sequence[Excerpt], numbers: Iterable[int]) -> _Sample:
 
 
 def _documents_spread(kind: FileKind, sample: _Sample) -> Spread:
-    """The estimated documents of a kind, and how far they may be from all."""
+    """Return the estimated number of documents of a kind, with its uncertainty."""
     if not kind.bytes or not sample.rows.sum():
         return Spread(kind.documents, UNSEEN / NORMAL if kind.bytes else 0.0)
     if sample.has_one:
@@ -294,7 +295,7 @@ def _documents_spread(kind: FileKind, sample: _Sample) -> Spread:
 
 
 def _merged(kinds: Mapping[Key, FileKind], spreads: Mapping[Key, Spread]) -> list[FileKind]:
-    """The kinds of files without classes of sizes, the largest first."""
+    """Return the kinds of files, with all classes of sizes merged, the largest kind first."""
     groups: dict[tuple[str, ...], list[Key]] = {}
     for key in kinds:
         groups.setdefault(key[:4], []).append(key)
@@ -310,7 +311,7 @@ def _merged(kinds: Mapping[Key, FileKind], spreads: Mapping[Key, Spread]) -> lis
 
 
 def _numbers_by_kind(excerpts: Sequence[Excerpt], order: Iterable[int]) -> dict[Key, list[int]]:
-    """The numbers of the excerpts of each kind of file, in their order."""
+    """Return kind of file -> the numbers of its excerpts, in the order of `order`."""
     found: dict[Key, list[int]] = {}
     for number in order:
         found.setdefault(kind_of(excerpts[number].file), []).append(number)
@@ -327,9 +328,10 @@ def _new_kind(file: SourceFile) -> FileKind:
 
 
 def _chunks(kinds: dict[Key, FileKind], excerpts: Sequence[Excerpt], seed: int) -> list[SampleChunk]:
-    """The sample in chunks of limited size: the first of each kind, the second of each kind, and so on.
+    """Return the sample in chunks of limited size: the first chunk of each kind, then the second of each kind, and so
+    on.
 
-    The excerpts are in random order, since the time may end after any chunk.
+    The excerpts are in random order, since the measurement may end after any chunk.
     """
     by_kind = []
     order = random.Random(seed).sample(range(len(excerpts)), len(excerpts))
@@ -357,7 +359,7 @@ def _chunks(kinds: dict[Key, FileKind], excerpts: Sequence[Excerpt], seed: int) 
 
 
 def _shares(recipe: Recipe, kinds: Iterable[FileKind]) -> dict[str, float]:
-    """The share of the documents of each input that its limits leave, after `sample`."""
+    """Return, for each input, the share of its sampled documents (`sample`) that its limits keep."""
     counts: dict[str, tuple[int, int]] = {}
     for kind in kinds:
         documents, size = counts.get(kind.input, (0, 0))
@@ -366,21 +368,24 @@ def _shares(recipe: Recipe, kinds: Iterable[FileKind]) -> dict[str, float]:
 
 
 def _as_read(excerpt: Excerpt, recipe: Recipe) -> Excerpt:
-    """An excerpt with the parts of its documents, if they are split, and without texts that a run rejects."""
+    """Return an excerpt as a run reads it: with documents split if the input is split, and without blank texts that a
+    run rejects."""
     own = Slice(index=0, ranges=[FileRange(file=excerpt.file, start=0, stop=0)])
     parts = parts_of(own, CHUNK_BYTES, recipe.tokenizer)
     table = pa.concat_tables([*parts.tables(excerpt.table)]) if parts else excerpt.table
     visible = table if excerpt.file.keep_blank else without_blank(table)
     blank = len(table) - len(visible)
-    each = excerpt.documents / len(excerpt.table) if len(excerpt.table) else 0.0  # documents that one stands for
+    each = (
+        excerpt.documents / len(excerpt.table) if len(excerpt.table) else 0.0
+    )  # documents that one sampled document represents
     return excerpt._replace(
         table=visible, documents=each * len(visible), rejected=excerpt.rejected + each * blank, blank=blank
     )
 
 
 def _apply(chain: Chain, chunks: Sequence[SampleChunk], survey: Survey) -> list[tuple[SampleChunk, Survey]]:
-    """Pass the chunks through the stages until the time is over, and add their estimates to the survey. Return the
-    measured chunks with their numbers."""
+    """Pass chunks through the stages for up to MAX_SECONDS, and add their estimates to the survey. Return the measured
+    chunks with their numbers."""
     entries = entries_by_name(chain.recipe.input)
     done: list[tuple[SampleChunk, Survey]] = []
     if chunks:
@@ -398,8 +403,8 @@ def _apply(chain: Chain, chunks: Sequence[SampleChunk], survey: Survey) -> list[
     for chunk, measured in done:
         rows[id(chunk.kind)] = rows.get(id(chunk.kind), 0.0) + measured.documents
     id_bytes = 0.0
-    weights: dict[int, float] = {}  # id of a kind -> documents that one of the measured stands for
-    mean = empty_survey(survey)  # of the measured kinds, without copies
+    weights: dict[int, float] = {}  # id of a kind -> documents that one measured document represents
+    mean = empty_survey(survey)  # numbers of all measured kinds, without copies
     for chunk, measured in done:
         entry = entries[chunk.kind.input]
         scale = entry.sample * chain.shares[chunk.kind.input] / shares[id(chunk.kind)]
@@ -429,9 +434,10 @@ def _bound_shares(
     shares: Mapping[int, float],
     survey: Survey,
 ) -> None:
-    """Set the bounds of the shares of documents that row stages remove.
+    """Set the lower and upper bounds of the shares of documents that row stages remove.
 
-    weights, shares   id of a kind -> documents that a measured one stands for; share of the kind that is measured
+    weights, shares   id of a kind -> documents that one measured document represents; share of the kind that is
+                      measured
     """
     by_kind: dict[int, list[StageSurvey]] = {}
     for chunk, measured in done:
@@ -452,9 +458,9 @@ def _bound(
     chain: Chain, kinds: Mapping[Key, FileKind], samples: Mapping[Key, _Sample], spreads: Mapping[Key, Spread],
     done: Sequence[tuple[SampleChunk, Survey]], survey: Survey,
 ) -> None:  # fmt: skip
-    """Set the bounds of the documents and tokens of all inputs.
+    """Set the lower and upper bounds of the numbers of documents and tokens of all inputs.
 
-    spreads   of the documents of each kind
+    spreads   estimated documents of each kind, with their uncertainty
     """
     entries = entries_by_name(chain.recipe.input)
     documents: list[Spread] = []
@@ -468,13 +474,13 @@ def _bound(
         for (spread, copies), into in zip(found, (documents, tokens), strict=False):
             error = math.hypot(spread.error, math.sqrt(chosen))
             into.append(spread._replace(value=spread.value * share * copies, error=error))
-    rest = survey.tokens - sum(spread.value for spread in tokens)  # of kinds that were not measured
+    rest = survey.tokens - sum(spread.value for spread in tokens)  # tokens of kinds that were not measured
     tokens += [Spread(rest, UNSEEN / NORMAL)] if rest > EPSILON * survey.tokens else []
     survey.documents_between, survey.tokens_between = interval_of(documents), interval_of(tokens)
 
 
 def _tokens_spread(kind: FileKind, sample: _Sample, own: Sequence[tuple[SampleChunk, Survey]]) -> Spread:
-    """The estimated tokens of a kind by its measured chunks, and how far they may be from all."""
+    """Return the number of tokens of a kind, estimated from its measured chunks, with its uncertainty."""
     measured_rows = np.bincount(np.concatenate([chunk.units for chunk, _ in own]), minlength=max(sample.numbers) + 1)
     shares = measured_rows[sample.numbers] / np.maximum(sample.sampled, 1)
     shares[sample.sampled == 0] = 1.0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The numbers of a survey, and how those of several samples are added."""
+"""The numbers of a survey, and functions that add the numbers of several samples."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class FileKind(msgspec.Struct, kw_only=True):
 
     files, bytes           number of files and their stored size, exact
     text_column            column of the text; "" for formats without columns
-    id_column              column of the ids; "" if the first file has none, so that ids are made
+    id_column              column of the ids; "" if the first file has none, so that the run makes ids
     columns                further columns of the first file
-    note                   how the texts of the first file are found, for formats that have more than one way
+    note                   how the texts of the first file are found, for formats with several ways
     documents, text_bytes  estimates, for all files
-    documents_between      the documents are between these numbers
-    read_in_part           files that are read from their beginning for the estimate, and not to their end
+    documents_between      lower and upper bound of the number of documents
+    read_in_part           files of which the estimate reads only the beginning
     rejected               estimate of the records that are no documents
     """
 
@@ -45,22 +45,23 @@ class FileKind(msgspec.Struct, kw_only=True):
 
 
 class StageSurvey(msgspec.Struct, kw_only=True):
-    """What a stage would do to all documents, by the sample. Corpus stages have counts of zero.
+    """The estimated effect of a stage on all documents, from the sample. Counts of corpus stages are zero.
 
     documents_in, documents_out, edited, reasons   estimates of documents
-    seconds                                        processor time, estimated; of a corpus stage only for its keys
-    groups                                         documents of each group of a corpus stage that has groups
+    seconds                                        estimated processor time; for a corpus stage only that of its keys
+    groups                                         group -> documents, for a corpus stage that has groups
     by_group                                       (column, group) with rules of its own -> documents, and how many of
                                                    them are removed
     unlabelled, lost                               documents without a label of a language, and how many of them are
                                                    removed by stage and reason; only of the last `language` stage
-    cuts                                           input -> bytes that a row stage cuts from kept documents, and
-                                                   bytes of these before
+    cuts                                           input -> bytes that a row stage cuts from kept documents, and bytes
+                            of these documents before the stage
     units                                          () for all documents, and each key of by_group -> unit of the sample
                                                    -> its documents, and how many of them are removed
-    between                                        each key of units -> bounds of the share that is removed
-    reached, equal                                 of a corpus stage: input -> documents; (input, key, value) -> those
-                                                   with this value, the most frequent one of a key in a chunk
+    between                                        each key of `units` -> bounds of the share of documents that is
+                            removed
+    reached, equal                                 for a corpus stage: input -> documents; (input, key, value) ->
+                            documents with this value, if it is the most frequent value of the key in a chunk
     """
 
     name: str
@@ -82,7 +83,7 @@ class StageSurvey(msgspec.Struct, kw_only=True):
 
 
 class Sampled(msgspec.Struct, kw_only=True):
-    """The size of a sample. `is_whole`: it has all documents."""
+    """The size of a sample. `is_whole`: whether the sample has all documents."""
 
     documents: int = 0
     bytes: int = 0
@@ -108,13 +109,13 @@ class Survey(msgspec.Struct, kw_only=True):
     id_bytes           bytes of an id, on average
     tokens             tokens of the output; 0 without a tokenizer
     seconds            processor time: "read", "stages", "keys", "write", "tokenize"
-    processor_share    of a processor that the sample had while it was read and measured
+    processor_share    share of a processor that the sample got while it was read and measured
     copied_bytes       stored bytes of URLs that are copied before they are read
     not_counted        inputs and URLs that were not sampled, since they are streamed or have an unknown size
     warnings           columns and groups that the sample lacks, and groups of documents that row stages remove
-    documents_seen     the sampled documents, which tell these groups
+    documents_seen     the sampled documents, from which the warnings about groups are made
     unit_tokens        excerpt -> tokens of its kept documents
-    token_variance     of the sum of these, since not all documents are tokenised
+    token_variance     variance of the sum of `unit_tokens`, since not all documents are tokenised
     documents_between, tokens_between   bounds of documents and of tokens
     losses             characters of the tokenised documents that decoding loses
     """
@@ -146,7 +147,7 @@ class Survey(msgspec.Struct, kw_only=True):
 
 
 def empty_survey(like: Survey) -> Survey:
-    """Return a survey of nothing, with the stages and segments of another."""
+    """Return a survey with zero counts, with the stages and segments of another survey."""
     return Survey(
         kinds=[], sampled=Sampled(), seconds=dict.fromkeys(like.seconds, 0.0), segments=[0.0] * len(like.segments),
         stages=[StageSurvey(name=stage.name, kind=stage.kind) for stage in like.stages],
@@ -154,9 +155,10 @@ def empty_survey(like: Survey) -> Survey:
 
 
 def like_others(mean: Survey, kind: FileKind, by_input: Sequence[bool]) -> Survey:
-    """Return the numbers of a small kind of files that is not measured: those of measured ones, by its bytes of text.
+    """Return the numbers of a small kind of files that is not measured. They are those of the measured kinds, scaled to
+    its bytes of text.
 
-    by_input  whether the groups of each stage are inputs
+    by_input  for each stage: whether its groups are the inputs
     """
     found, share = empty_survey(mean), kind.text_bytes / max(mean.text_bytes, 1)
     add_survey(found, msgspec.structs.replace(mean, losses=Losses(), documents_seen=[]), share, 1)
@@ -168,7 +170,7 @@ def like_others(mean: Survey, kind: FileKind, by_input: Sequence[bool]) -> Surve
 
 
 def assumed(kind: FileKind, like: Survey, tokenizer: Tokenizer | None) -> Survey:
-    """Return the numbers of files of which no document was sampled: all text is kept."""
+    """Return the numbers of a kind of files of which no document was sampled. All text is assumed to be kept."""
     return Survey(
         kinds=[], sampled=Sampled(), stages=[], segments=[1.1 * kind.text_bytes] * len(like.segments),
         documents=kind.documents, text_bytes=kind.text_bytes, kept_documents=kind.documents,
@@ -178,7 +180,7 @@ def assumed(kind: FileKind, like: Survey, tokenizer: Tokenizer | None) -> Survey
 
 
 def add_units(stages: Sequence[StageSurvey], others: Sequence[StageSurvey]) -> None:
-    """Add the documents of the units of the sample that stages have read, and those that they remove."""
+    """Add the numbers of documents per unit that stages read and remove to those in `stages`."""
     for stage, other in zip(stages, others, strict=True):
         for key, units in other.units.items():
             own = stage.units.setdefault(key, {})
@@ -190,7 +192,7 @@ def add_units(stages: Sequence[StageSurvey], others: Sequence[StageSurvey]) -> N
 def add_survey(survey: Survey, measured: Survey, scale: float, copies: int, counts: float | None = None) -> None:
     """Add the numbers of another survey times `scale` and, for outputs, times `copies`.
 
-    counts   in place of `scale` for numbers of documents; None: the same
+    counts   replaces `scale` for numbers of documents; None: use `scale`
     """
     counts = scale if counts is None else counts
     survey.documents += measured.documents * counts

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tasks of a run: jobs that processes share, done-records, and the board from which processes of an array take them.
+"""Tasks of a run: the boards from which the processes of an array take tasks, and the deletion of files.
 
-The room does not know what a task computes.
+This package does not know what a task computes.
 """

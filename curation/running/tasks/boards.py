@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Phases for processes that share only a folder: the driver publishes a phase, and all processes take its tasks by
+"""Phases for processes that share only a folder. The driver publishes a phase, and all processes take tasks of it by
 leases.
 
-A task that is done renames its lease to `NNNNNN.done`. Two processes may run one task, after a pause of the first: both
-write the same bytes under temporary names, so the later rename changes nothing.
+When a task is done, its process renames the lease to `NNNNNN.done`. If a process pauses, a second one may run the same
+task. Both write the same bytes under temporary names, so the later rename changes nothing.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from curation.base.system.steps import Count
 from curation.record.jobs import URLS, load_job
 from curation.record.stored_plan import Plan, Stored
 
-FIRST_WAIT, MAX_WAIT, LISTING_SHARE = 0.02, 1.0, 20  # listing takes at most 1/20 of a waiting process
-MAX_DEATHS = 4  # of processes that held one task
-MISSES = 16  # tasks found taken, one after the other, before the folder is listed again
+FIRST_WAIT, MAX_WAIT, LISTING_SHARE = 0.02, 1.0, 20  # listing takes at most 1/20 of the time of a waiting process
+MAX_DEATHS = 4  # processes that may die while they hold the same task
+MISSES = 16  # consecutive tasks that others have taken, before the folder is listed again
 DONE = "done"
-# The functions that a phase may name. Whoever can write to the folder of a run must not choose others.
+# The functions that a phase may name. Someone who can write to the folder of a run must not be able to choose others.
 TASKS = (
     "curation.record.jobs:run_stored", "curation.running.tasks.deletion:delete_share",
     "curation.record.row_sums:run_sums", "curation.record.totals:run_totals",
@@ -49,14 +49,14 @@ LEASE = re.compile(rf"(\d+)\.(\d+|{DONE})")
 class PublishedPhase(msgspec.Struct, frozen=True, kw_only=True):
     """A phase as its file describes it.
 
-    serial      number of the phase in the life of its driver, from 0
+    serial      number of the phase among those of its driver, from 0
     engine      the engine of its tasks
-    call        the function and its arguments before the item
+    call        the function, and its arguments before the item
     numbers     ranges (first, last + 1) of the numbers of its tasks
-    are_tuples  whether items are tuples: a number and further arguments
+    are_tuples  whether items are tuples of a number and further arguments
     arguments   the further arguments of each task, in the order of the numbers; empty if no task has any
-    urls        whether the arguments are URLs, which have secrets and are not written
-    label       what the phase does, for people
+    urls        whether the arguments are URLs, which are not written since they have secrets
+    label       what the phase does, for messages
     """
 
     serial: int
@@ -70,7 +70,8 @@ class PublishedPhase(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """The name of the folder of its leases. It is the same for a later driver that publishes the same phase."""
+        """The name of the folder for the leases of this phase. A later driver that publishes the same phase gets the
+        same name."""
         return hashlib.sha256(_encode(self.call)).hexdigest()[:16]
 
     def encoded(self) -> bytes:
@@ -78,7 +79,7 @@ class PublishedPhase(msgspec.Struct, frozen=True, kw_only=True):
         return sealed(_encode(self))
 
     def function(self) -> Callable[[Any], Any]:
-        """Load what a task calls: a function and the arguments that were published with it."""
+        """Return the function that a task calls, with the arguments that were published with it."""
         first, *parts = self._parts()
         return partial(cast(Any, first), *parts)
 
@@ -86,8 +87,8 @@ class PublishedPhase(msgspec.Struct, frozen=True, kw_only=True):
         return [_named(part) if isinstance(part, str) else part for part in self.call]
 
     def items(self, plan: Plan, work: Path) -> Callable[[int], Any]:
-        """Return the function from the number of a task to its item. `plan` has the URLs with their secrets. It raises
-        IntegrityError for a path that is not below `work`."""
+        """Return a function that returns the item of a task, by its number. `plan` has the URLs with their secrets. The
+        function raises IntegrityError for a path that is not below `work`."""
         numbers = in_ranges(self.numbers)
         called = self._parts()  # `run_stored`, its function, the class of the job, the plan and the job
 
@@ -108,7 +109,7 @@ def _encode(value: Any) -> bytes:
 
 
 def decode_phase(data: bytes) -> PublishedPhase:
-    """Return the phase that `PublishedPhase.encoded` wrote. ValueError or MsgspecError for other bytes."""
+    """Return the phase that `PublishedPhase.encoded` wrote. Raises ValueError or MsgspecError for other bytes."""
     phase = msgspec.json.decode(unsealed(data), type=PublishedPhase, dec_hook=lambda kind, value: kind(value))
     if not phase.call or phase.call[0] not in TASKS:
         raise ValueError(f"it names {phase.call[:1]!s}, which is no function of tasks")
@@ -118,9 +119,10 @@ def decode_phase(data: bytes) -> PublishedPhase:
 def published(
     function: Callable[[Any], Any], items: Mapping[int, Any], serial: int, engine: str, label: str = "tasks"
 ) -> PublishedPhase:
-    """Return the description of a phase of a session. TypeError for a function or argument of unknown form.
+    """Return the description of a phase for other processes. Raises TypeError for an unknown function or type of
+    argument.
 
-    items  the items of the tasks by their numbers
+    items  task number -> item
     """
     assert isinstance(function, partial)
     call = [part if isinstance(part, int | Stored) else _name_of(part) for part in (function.func, *function.args)]
@@ -147,14 +149,15 @@ def _name_of(part: Any) -> str:
 
 
 def _named(name: str) -> Any:
-    """A function or class of this package in a module that is loaded. Nothing else is called or decoded."""
+    """Return a function or class of this package from a loaded module; None for any other name, so that only these are
+    called."""
     module, _, attribute = name.partition(":")
     loaded = sys.modules.get(module) if module.startswith("curation.") else None
     return getattr(loaded, attribute, None)
 
 
 def _to_json(value: Any) -> Any:
-    """A value as JSON: numbers, strings, paths, lists, and tuples with or without names of fields."""
+    """Return a value as JSON. It may be a number, a string, a path, a list, a tuple or a named tuple."""
     match value:
         case None | bool() | int() | float() | str():
             return value
@@ -185,13 +188,13 @@ def _from_json(value: Any, work: Path) -> Any:
 
 
 class Board:
-    """The tasks of a phase in the folder of its leases.
+    """The tasks of a phase, and the folder of their leases, from which processes take tasks.
 
     numbers  int64, ascending: the numbers of the tasks
     share    where this process begins to take tasks, from 0 to 1
     is_over  function that returns whether this process should stop taking tasks. It may raise an error
     noticed  function that is called with the numbers of tasks that are found done
-    say      function that is called with a line, once for each silent process whose tasks are waited for
+    say      function that gets a message, once for each silent process for whose tasks this process waits
     """
 
     def __init__(
@@ -199,7 +202,7 @@ class Board:
         noticed: Callable[[np.ndarray], object] = len, say: Callable[[str], object] = len,
     ) -> None:  # fmt: skip
         self.leases, self.folder, self.numbers, self.is_over, self.noticed = leases, folder, numbers, is_over, noticed
-        self.say, self._said = say, set[str]()  # holders
+        self.say, self._said = say, set[str]()  # holders that were reported that were reported
         self.is_done = np.zeros(len(numbers), bool)
         self.first = int(len(numbers) * share)
         self.done = self.own = 0
@@ -209,7 +212,8 @@ class Board:
         self._wait, self._due = FIRST_WAIT, 0.0
 
     def next(self) -> Lease | None:
-        """Return the lease of a task that nobody holds; None if all tasks are done. It waits for tasks of others."""
+        """Return the lease of a task that nobody holds; None if all tasks are done. Waits while others hold all open
+        tasks."""
         while True:
             check_interrupts()
             with self._lock:
@@ -238,7 +242,7 @@ class Board:
         return None
 
     def _folder(self, number: int) -> Path:
-        """The folder of a task's leases: one for 10,000 tasks."""
+        """Return the folder of a task's leases; 10,000 tasks share a folder."""
         return numbered_path(self.folder, number, "").parent
 
     def make_folders(self) -> None:
@@ -248,7 +252,8 @@ class Board:
             self._folder(number).mkdir(exist_ok=True)
 
     def _list(self) -> np.ndarray:
-        """Find the tasks that are done and those that nobody holds; return those that are newly found done."""
+        """Find the tasks that are done and those that nobody holds. Return the numbers of tasks that became done since
+        the last listing."""
         started = time.monotonic()
         try:
             names = fresh(self.folder, self._names)
@@ -283,14 +288,14 @@ class Board:
         return news
 
     def _report_late(self, late: Sequence[Held]) -> None:
-        """Say once for each process that does not renew its leases that this one waits for its tasks."""
+        """Report each process that does not renew its leases, once: this process waits for its tasks."""
         for holder in sorted({lease.holder for lease in late} - self._said):
             leases = [lease for lease in late if lease.holder == holder]
             self.say(max(leases, key=lambda lease: lease.silent).explain(counted(len(leases), "task")))
             self._said.add(holder)
 
     def _names(self) -> list[tuple[str, str]]:
-        """The number of each lease's file, and its generation or DONE."""
+        """Return the task number of each file of leases, and its generation or DONE."""
         found: list[tuple[str, str]] = []
         for folder in numbered_folders(self.folder):
             with os.scandir(folder) as entries:
@@ -328,7 +333,7 @@ class Board:
                     fresh(self.folder, partial(run, number))  # a task that is repeated writes the same bytes
             except BaseException as error:
                 if isinstance(error, Exception) and (exists(done) or not lease.is_held()):
-                    continue  # this process was paused, and another one has taken over
+                    continue  # this process was paused, and another process has taken over
                 self.end()
                 self.leases.give_back(lease)
                 raise

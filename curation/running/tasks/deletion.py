@@ -24,10 +24,10 @@ from curation.record.folder import WORK
 if TYPE_CHECKING:
     from curation.record.context import RunContext
 
-REPORT = "report.json"  # in the work folder: all outputs are written
+REPORT = "report.json"  # if it is in the work folder, all outputs are written
 MIN_TASK_FILES, MAX_TASK_FILES = 16, 1024  # a task lists the whole folder
 TASKS_PER_WORKER = 2
-FENCE_FILES = 64  # deleted between two looks at the lease
+FENCE_FILES = 64  # files deleted between two checks of the lease
 WHOLE_RUN = -1  # key of the tasks that delete the work folder
 
 Share = tuple[int, Path, int, int]
@@ -44,11 +44,12 @@ def delete_scratch(context: RunContext, stage: int, folder: Path) -> None:
     """Delete the folder of the temporary files of a corpus stage."""
     if folder.exists():
         _delete_files(context, stage, [folder])
-        remove(folder)  # what is left: empty folders
+        remove(folder)  # only empty folders are left
 
 
 def stored_report(folder: Path) -> Path:
-    """Return the file of the report of a run whose outputs are written, and whose work folder is not yet deleted."""
+    """Return the path of the report in the work folder. It exists from the last output to the deletion of the
+    folder."""
     return folder / WORK / REPORT
 
 
@@ -59,8 +60,8 @@ def _delete_files(context: RunContext, key: int, folders: Iterable[Path]) -> Non
 
 
 def _shares(folders: Iterable[Path], workers: int) -> Iterator[Share]:
-    """Yield the tasks that delete the files below folders: the number of each, the folder, its share, and the number of
-    shares."""
+    """Yield the tasks that delete the files below folders: the number of the task, the folder, the number of its share
+    of the files, and the number of shares."""
     found = [(Path(folder), len(names)) for top in folders for folder, _, names in os.walk(top)]
     per_task = sum(files for _, files in found) // (TASKS_PER_WORKER * workers)
     per_task = min(max(per_task, MIN_TASK_FILES), MAX_TASK_FILES)
@@ -70,9 +71,9 @@ def _shares(folders: Iterable[Path], workers: int) -> Iterator[Share]:
 
 
 def delete_share(key: int, task: Share) -> None:
-    """Delete a share of the files of a folder. The key tells apart the calls of a run.
+    """Delete a share of the files of a folder. The key distinguishes the deletions of a run.
 
-    LeaseLostError in a process that has lost the lease of the task.
+    Raises LeaseLostError if this process has lost the lease of the task.
     """
     _, folder, share, shares = task
     with suppress(FileNotFoundError):  # another process has deleted the folder
