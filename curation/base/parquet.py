@@ -105,7 +105,7 @@ class TableWriter:
     """An open Parquet file: a row group per table, if its strings are below GROUP_BYTES.
 
     sink      a path or an open file
-    schema    schema    schema of the tables; the file has `file_schema(schema)`
+    schema    schema of the tables; the file has `file_schema(schema)`
     options   options of pyarrow's writer, as `file_options` returns them
     """
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the answers of a server say of a file: all that are read must be parts of one state of it.
+"""Compares the HTTP responses of a server about a file: all parts that are read must come from one version of it.
 
-An answer describes itself by its place in the file, the length of the file, its ETag and its time. Only contradictions
-count: a server may leave out any of these, and it may send less than it was asked for.
+A response states the position of its bytes, the length of the file, an ETag and a time. Only contradictions are errors.
+A server may leave out any of these, and may send fewer bytes than requested.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 # Limits of requests. A transfer may take any time, as long as bytes of the file arrive.
-SILENT_SECONDS = 60  # without a byte of the file
-ANSWER_SECONDS = 60  # from a request to the end of the headers of its answer, with all redirects
-LIST_SECONDS = 3600  # for all requests of a listing
-NOTICE_SECONDS = 5.0  # without an answer, until the user reads what is awaited
-FIRST_SECONDS = 10  # for all tries of a server that has never answered: its address may be wrong
+SILENT_SECONDS = 60  # maximum without a byte of the file
+ANSWER_SECONDS = 60  # maximum from a request to the end of the headers of its response, with all redirects
+LIST_SECONDS = 3600  # maximum for all requests of a listing
+NOTICE_SECONDS = 5.0  # without a response, until the log names the address
+FIRST_SECONDS = 10  # maximum for all tries if a server has never answered: its address may be wrong
 UNKNOWN_SIZE = -1
-STEP = 1 << 20  # bytes of a file that are asked for at once
+STEP = 1 << 20  # bytes of a file that are read at once
 # Fields that identify a version, the most reliable first: S3, GCS, HTTP, Azure, local and in memory.
 VERSIONS = (
     "VersionId", "generation", "blob_id", "ETag", "etag", "md5Hash", "Content-MD5", "Last-Modified", "LastModified",
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def awaited(url: str) -> Iterator[None]:
-    """Log which address is awaited, once, if this context is open for NOTICE_SECONDS."""
+    """If this context is open for NOTICE_SECONDS, log once for which address the program waits."""
     notice = threading.Timer(NOTICE_SECONDS, log.warning, ("waiting for an answer of %s", url))
     notice.daemon = True
     notice.start()
@@ -53,9 +53,9 @@ def awaited(url: str) -> Iterator[None]:
 
 
 def tries_again(attempt: int, tries: int, unanswered_since: float | None) -> bool:
-    """Return whether a request is repeated after its failed try number `attempt` of at most `tries`.
+    """Return whether to repeat a request after its failed try number `attempt` of at most `tries`.
 
-    unanswered_since  time of the first try (`time.monotonic`) of a server that has never answered; else None
+    unanswered_since  time of the first try (`time.monotonic`) if the server has never answered; else None
     """
     is_late = unanswered_since is not None and time.monotonic() - unanswered_since > FIRST_SECONDS
     return attempt < tries and not is_late
@@ -67,9 +67,9 @@ def in_tries(attempt: int) -> str:
 
 
 class AnswerError(OSError):
-    """An answer that cannot be used. It is asked for again; the text is for the message after the last try.
+    """A response that cannot be used. The request is repeated; the text is for the message after the last try.
 
-    status   HTTP status that a try cannot change, or 0
+    status   HTTP status of the response, or 0
     """
 
     def __init__(self, text: str, status: int = 0) -> None:
@@ -78,14 +78,14 @@ class AnswerError(OSError):
 
 
 class ChangedError(AnswerError):
-    """An answer of another state of the file than that of the answers before it."""
+    """A response that comes from another version of the file than the responses before it."""
 
 
 class State(NamedTuple):
-    """What an answer says of the whole file; UNKNOWN_SIZE and "" where it says nothing.
+    """What a response states about the whole file; UNKNOWN_SIZE and "" if it states nothing.
 
-    etag, modified  its strong ETag, and the time of its last change
-    version         digest by `version_of`
+    etag, modified  strong ETag, and time of the last change
+    version         digest that `version_of` returns
     """
 
     size: int = UNKNOWN_SIZE
@@ -95,19 +95,20 @@ class State(NamedTuple):
 
 
 def strong(etag: str | None) -> str:
-    """Return an ETag that tells bytes apart; "" for a weak one, or none."""
+    """Return a strong ETag, which differs if the bytes differ; "" for a weak ETag or none."""
     return etag if etag and not etag.startswith(WEAK) else ""
 
 
 def version_of(info: Mapping[str, Any]) -> str:
-    """Return a digest (hex) of the first of VERSIONS in a description of a file; "" where it has none."""
+    """Return a digest (hex) of the first of the fields VERSIONS in a description of a file; "" if it has none."""
     known = (str(info[name]) for name in VERSIONS if info.get(name) not in (None, ""))
     known_version = next(filter(strong, known), "")
     return hashlib.sha256(known_version.encode()).hexdigest()[:VERSION_DIGITS] if known_version else ""
 
 
 def same_state(before: State, now: State) -> State:
-    """Return what two answers say of a file together. ChangedError where they contradict each other."""
+    """Return the combined statements of two responses about a file. Raises ChangedError if they contradict each
+    other."""
     if before.size != now.size and UNKNOWN_SIZE not in (before.size, now.size):
         raise ChangedError(f"the server reports {now.size:,} bytes, before it reported {before.size:,}")
     was, has = next(filter(all, [(before.etag, now.etag), (before.modified, now.modified)]), ("", ""))
@@ -120,10 +121,11 @@ def same_state(before: State, now: State) -> State:
 def check_part(content_range: str, start: int, stop: int, length: int) -> int:
     """Return the size of the file by an answer to a request for the bytes from `start` to `stop` (exclusive).
 
-    content_range   its header; "" where it has none
-    length          of the answer
+    content_range   the header Content-Range; "" without it
+    length          bytes of the response
 
-    AnswerError where it says that it has other bytes. UNKNOWN_SIZE where it does not say the size.
+    Returns UNKNOWN_SIZE if the response does not state the size. Raises AnswerError if it states that it has other
+    bytes.
     """
     match = CONTENT_RANGE.fullmatch(content_range)
     if match:

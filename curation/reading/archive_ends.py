@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a compressed file ends where its last member does. A download that broke off lacks the end."""
+"""Checks whether a compressed file is complete. An interrupted download lacks the end of its last member."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from curation.reading.source_files import SourceFile
 from curation.reading.streams import FILE_DAMAGED, open_raw, open_stream, read_chunks
 
 TAIL_BYTES = 64
-BZIP2_END = 0x177245385090  # 48 bits before the checksum of a stream, at any bit
+BZIP2_END = 0x177245385090  # 48 bits before the checksum of a stream; they may begin at any bit
 STEP = 1 << 20
 
 
 def fault_at_end(file: SourceFile, max_bytes: int) -> str:
     """Return the damage of a compressed local file that lacks its end; "" for other files.
 
-    max_bytes   of a gzip or zstd file, which is decompressed: they have no mark of their end. Longer ones are not
-                looked at. bzip2 and xz have a mark
+    max_bytes   maximum size of a gzip or zstd file to check; larger ones are not checked. These are decompressed, since
+                they have no mark at their end, as bzip2 and xz have
     """
     if file.compression in ("gzip", "zstd"):
         if file.bytes > max_bytes:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts without a visible character, which are no documents: as tokens they are one end of a document each."""
+"""Texts without a visible character. They are no documents: as tokens, each would be only an end-of-document token."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def without_blank(table: pa.Table) -> pa.Table:
 
 
 def read_visible(input_slice: Slice, batch_bytes: int) -> Iterator[Documents]:
-    """Yield the batches of `read_documents`, in which texts without a visible character are rejected records, unless
-    the input keeps them."""
+    """Yield the batches of `read_documents`. Texts without a visible character become rejected records, unless the
+    input keeps them (`keep_blank`)."""
     if input_slice.ranges[0].file.keep_blank:
         yield from read_documents(input_slice, batch_bytes)
         return
@@ -50,14 +50,15 @@ def read_visible(input_slice: Slice, batch_bytes: int) -> Iterator[Documents]:
 
 
 class BlankRows:
-    """Rejects the texts of a slice without a visible character, batch by batch. The locations of records that it has
-    seen tell the file and the line of a row."""
+    """Rejects the texts of a slice without a visible character, batch by batch. It stores the last location of a
+    record, from which it computes the file and line of a row."""
 
     def __init__(self) -> None:
         self.last = Location(0, 0, 0)
 
     def reject(self, engine: Engine, batch: Batch, parts: Parts | None = None) -> Batch:
-        """Return the batch with these texts as rejected records. `parts`: its documents are parts of records."""
+        """Return the batch, with texts without a visible character as rejected records. `parts` is given if the
+        documents are parts of records."""
         is_blank = _blank_rows(engine, batch.frame)
         rows = engine.to_arrow(engine.filter_rows(batch.frame[[ROW]], is_blank)).column(0) if is_blank.any() else ()
         rejected = self.rejected(batch, rows, parts)
@@ -66,7 +67,8 @@ class BlankRows:
     def rejected(
         self, batch: Batch | Documents, rows: Iterable[pa.Scalar], parts: Parts | None = None
     ) -> list[Rejected]:
-        """Return the rejected records of the next batch, with its `rows` without a visible character."""
+        """Return the rejected records of the next batch, including its `rows`, whose texts have no visible
+        character."""
         locations = [self.last, *batch.locations]
         self.last = locations[-1]
         firsts, rejected = [location.row for location in locations], list(batch.rejected)
@@ -78,7 +80,8 @@ class BlankRows:
 
 
 def _blank_rows(engine: Any, frame: Frame) -> np.ndarray:
-    """Per row, whether its text has no visible character. The host gets only texts that begin with such a one."""
+    """Return per row whether its text has no visible character. Only texts that begin with an invisible character are
+    copied to the host."""
     is_blank = np.isin(engine.hash_text(frame[TEXT], 1)[:, 0], _hashes_of_starts(engine))
     if is_blank.any():
         is_blank[is_blank] = blank_texts(engine.to_arrow(engine.filter_rows(frame[[TEXT]], is_blank)).column(0))
@@ -92,7 +95,7 @@ def _blank_class() -> str:
 
 @cache
 def _hashes_of_starts(engine: Any) -> np.ndarray:
-    """The hashes of the empty text and of each character that is not visible."""
+    """Return the hashes of the empty text and of each character that is not visible."""
     starts = ["", *map(chr, np.flatnonzero(blank_characters()).tolist())]
     frame = engine.from_arrow(pa.table({TEXT: pa.array(starts, pa.large_string())}))
     return engine.hash_text(frame[TEXT], 1)[:, 0]

@@ -6,8 +6,8 @@ Lines, CSV, TSV, text, WET, WARC) it also holds a digest of the first and last E
 its planned size, as a log does: the new bytes are not read. Every other change is an error, because documents of two
 states of a file would be mixed or lost.
 
-Two changes are not detected, both only where all edges stay the same: one that restores size and modification time, and
-one in a file that has also grown.
+Two kinds of changes are not detected, if all of these edges stay the same: a change that restores size and modification
+time, and a change in a file that has also grown.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def check_unchanged(input_slice: Slice) -> None:
     """Raise InputError if a file of a slice has changed since planning. Call it after the slice has been read."""
     for file_range in input_slice.ranges:
         if file_range.file.copy:
-            continue  # made in one go, and in the folder of the run
+            continue  # a copy in the folder of the run does not change
         if is_remote(file_range.file.path):
             _check_remote(file_range.file)
         else:

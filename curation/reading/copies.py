@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Local copies of remote files that are read in parts, from servers that send no parts.
 
-A run has its copies in `_work/`. Elsewhere a copy is a temporary file without a name, until the process ends.
+A run stores its copies in `_work/`. Outside a run, a copy is a temporary file without a name, which exists until the
+process ends.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ _copies: dict[tuple[str, int, str], int] = {}  # (path, size, version) -> descri
 
 
 def local_path(file: SourceFile) -> str:
-    """Return the path of a file, or of its copy if its server sends no parts of it. The copy is made if there is none.
+    """Return the path of a file, or of a local copy if its server sends no parts. The copy is made if it does not
+    exist.
 
-    Raises InputError for a URL that cannot be read, and OSError where the copy cannot be written.
+    Raises InputError if the URL cannot be read, and OSError if the copy cannot be written.
     """
     if file.copy or not file.is_whole:
         return file.copy or file.path

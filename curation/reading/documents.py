@@ -21,7 +21,7 @@ from curation.reading.locations import Location
 
 SHOWN_FIELDS = 10
 HELD_BYTES = 256  # overhead of a row, archive record or rejected record besides its text: 158 to 358 measured
-LINES_AT_ONCE = 1 << 16  # or texts: 4 MiB hold as many of 64 bytes; 20 MB where all are rejected
+LINES_AT_ONCE = 1 << 16  # lines or texts: 4 MiB if each has 64 bytes; 20 MB if all are rejected
 NULL_TEXT = "text is null"
 TYPES = {  # texts of values, as Arrow converts them
     "integer": re.compile("-?[0-9]{1,25}"),
@@ -29,7 +29,7 @@ TYPES = {  # texts of values, as Arrow converts them
     "boolean": re.compile("true|false", re.IGNORECASE),
 }
 SHOWN_CHARACTERS = 40
-REJECTED = "curation.rejected"  # column of errors in the file of a data set: such a row is no document
+REJECTED = "curation.rejected"  # column in the file of a data set: a row with an error in it is no document
 MALFORMED = "curation.malformed"  # codec error handler for encoding and decoding
 
 
@@ -47,11 +47,11 @@ class Documents(NamedTuple):
 
     table      documents, with the schema of `schema_of`
     rejected   records that are no documents
-    rows       number of records: documents, rejected ones, and answers in web archives that are no pages
+    rows       number of records: documents, rejected records, and responses in web archives that are no pages
     lines      number of lines (JSON Lines), rows or records of the file
     repaired   number of documents in which malformed UTF-8 became U+FFFD
-    locations  of the records that do not follow the one before them
-    others     further records of web archives, which are skipped
+    locations  locations of records that do not directly follow the record before them
+    others     skipped records of web archives
     """
 
     table: pa.Table
@@ -78,7 +78,7 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def is_bytes(kind: pa.DataType) -> bool:
-    """Return whether a type is one of bytes, which may be UTF-8 (old Spark, Hive and Impala), or a dictionary of it."""
+    """Return whether a type is bytes or a dictionary of bytes. Old Spark, Hive and Impala store UTF-8 as bytes."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     return pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind)
@@ -91,7 +91,8 @@ def as_strings(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def type_problem(name: str, value: str | None, kind: str) -> str:
-    """Return why the value of a carried column is not of its declared type; "" where it is. Empty values are null."""
+    """Return why the value of a carried column does not have its declared type; "" if it does. Empty values are
+    null."""
     if not value or kind not in TYPES:
         return ""
     if not TYPES[kind].fullmatch(value):
@@ -139,8 +140,9 @@ def table_rows(
     """Split a table into documents and rejected records.
 
     table          schema of `schema_of`, without `row`; REJECTED may follow
-    row, line      position of the first row in the slice, and in the file; the documents get `row` from there on
-    reject_large   largest text, in bytes
+    row, line      position of the first row in the slice, and in the file; the column `row` of the documents begins at
+                   `row`
+    reject_large   maximum size of a text in bytes; larger texts are rejected
     types          declared type of carried columns
 
     A row is rejected for a null text, a text that is too large, malformed UTF-8, and a value of another type.
@@ -178,5 +180,6 @@ def table_rows(
 
 
 def too_large(limit: int) -> str:
-    """Return the error of a record above the limit. Its size is not in the message: such a record is not read fully."""
+    """Return the error of a record above the limit. The message does not have its size, since such a record is not read
+    fully."""
     return f"larger than max_document_bytes ({limit})"

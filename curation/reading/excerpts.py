@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Excerpts: documents from seeded pieces of files, read within bounds of time and memory, for estimates.
+"""Excerpts for estimates: documents from randomly chosen pieces of files, read within bounds of time and memory.
 
-Uncompressed JSON Lines are read at any place, and large Parquet files at the beginning of any row group. Places are
-spread evenly over the stored bytes. Other files are read from their beginning, to their end where the SCAN_BYTES allow;
-batches at even distances are kept of them. URLs and formats with costly texts are read at their beginning.
+Uncompressed JSON Lines are read at any position, and large Parquet files at the beginning of any row group. The
+positions are spread evenly over the stored bytes. Other files are read from their beginning, and to their end if
+SCAN_BYTES allows. Only batches at even distances of them are kept. Of URLs, and of formats whose texts are slow to
+extract, only the beginning is read.
 """
 
 from __future__ import annotations
@@ -33,36 +34,38 @@ from curation.reading.source_files import FileRange, Slice, SourceFile
 from curation.reading.streams import is_damage, open_raw, read_chunk
 from curation.reading.urls import is_remote, shown
 
-PIECE_BYTES = 256 << 10  # of a file, or of the text of a row group
-LINES_PIECE_BYTES = 8 << 10  # in JSON Lines: many small ones tell more of a file, and all are read
-ROOT_BYTES = 32  # of the square root of a file that is one document: its pieces, so that a long one is read more likely
-UNIT_BYTES = 32 << 10  # of the text of a batch
-MAX_HEAD_BYTES = 1 << 20  # of all URLs and files with costly texts together, if they are few
-SCAN_BYTES = {"": 32 << 20, "gzip": 12 << 20, "zstd": 12 << 20, "bzip2": 2 << 20, "xz": 6 << 20}  # of all other files
+PIECE_BYTES = 256 << 10  # size of a piece of a file, or of the text of a row group
+# Size of a piece of JSON Lines: many small pieces represent a file better, and all are read
+LINES_PIECE_BYTES = 8 << 10
+ROOT_BYTES = 32  # a file that is one document has sqrt(size) / 32 pieces, so a long one is drawn more likely
+UNIT_BYTES = 32 << 10  # text of a batch
+MAX_HEAD_BYTES = 1 << 20  # for all URLs and all files whose texts are slow to extract together, if they are few
+# For all other files together
+SCAN_BYTES = {"": 32 << 20, "gzip": 12 << 20, "zstd": 12 << 20, "bzip2": 2 << 20, "xz": 6 << 20}
 SCANNED_PARTS = 16 << 20  # a larger file of row groups is not scanned
 MIN_BATCHES = 4
-MAX_EXPANSION, MIN_TEXT = 12, 16 << 20  # text of a scanned byte, and of a file at least
+MAX_EXPANSION, MIN_TEXT = 12, 16 << 20  # maximum text per scanned byte, but at least MIN_TEXT per file
 HEAD_BYTES = {"": PIECE_BYTES, "gzip": 96 << 10, "zstd": 96 << 10, "bzip2": 512 << 10, "xz": 192 << 10}
 STEP = 8 << 10
 MAX_DOCUMENT_BYTES = 16 << 20  # a longer document is no part of an excerpt
-MAX_HEAD_TEXT = 16 << 20  # of one head: compression can multiply its size by a thousand
+MAX_HEAD_TEXT = 16 << 20  # text of one head, since decompression can multiply its size by a thousand
 MAX_PIECES = 400
-MIN_PIECES = 40  # of each kind of file that is cut or is one document, if there are few kinds
-# Of the files that are read fast, and again of the slow ones, so that these take nothing from the others. The first of
-# each kind of file is always read.
+MIN_PIECES = 40  # for each kind of file that has pieces, if there are few kinds
+# Bounds for the files that are read fast, and again for the slow files, so that slow files do not use up the bound of
+# the others. The first piece of each kind of file is always read.
 MAX_TEXT = 6 << 20
-MAX_SECONDS = 2.0  # on a slow disk; else only the seed chooses the excerpts
+MAX_SECONDS = 2.0  # reached only on a slow disk; otherwise the excerpts depend only on the seed
 
 
 class Excerpt(NamedTuple):
     """The documents of one piece of a file.
 
     table     the documents, with the schema of `schema_of`
-    rejected  number of records that are no documents, as `documents`
+    rejected  number of records that are no documents, estimated in the same way as `documents`
     stored    stored bytes of the file that these records take up
-    documents documents that it stands for
-    position  its position in the file, for comparison with those of other excerpts
-    unread    share of the file, or of its row group, that no excerpt can come from
+    documents number of documents that the excerpt represents
+    position  position in the file, to sort excerpts
+    unread    share of the file, or of its row group, from which no excerpt can be drawn
     blank     number of rejected records whose text has no visible character
     """
 
@@ -80,7 +83,8 @@ class Excerpt(NamedTuple):
 def draw_excerpts(
     files: Sequence[SourceFile], seed: int, kind_of: Callable[[SourceFile], Hashable]
 ) -> Iterator[Excerpt]:
-    """Yield excerpts of the files, drawn with `seed`: first one of each kind, then others until a bound is reached.
+    """Yield excerpts of the files, drawn with `seed`: first one of each kind of file, then others until a bound is
+    reached.
 
     A small input is read whole. Data sets that are streamed, empty files and files of unknown size are skipped.
 
@@ -98,11 +102,11 @@ def _bounded(
     pieces: Sequence[tuple[SourceFile, int]], limits: Mapping[str, int], total: int,
     kind_of: Callable[[SourceFile], Hashable],
 ) -> Iterator[Excerpt]:  # fmt: skip
-    """The excerpts of pieces until a bound is reached."""
+    """Yield the excerpts of pieces until a bound is reached."""
     text_bytes = 0
     kinds: set[Hashable] = set()
     if pieces:
-        [*_read(*pieces[0], {}, 1)]  # the first read loads kernels, which is no part of the time of reading
+        [*_read(*pieces[0], {}, 1)]  # the first read loads kernels; its time does not count
     started = time.perf_counter()
     groups: set[tuple[str, int]] = set()
     for file, number in pieces:
@@ -112,17 +116,18 @@ def _bounded(
         kinds.add(kind_of(file))
         if format_of(file).parts == NEEDED and _is_cut(file):
             piece = format_of(file).piece(file, number, PIECE_BYTES)
-            if piece and (file.path, piece.start) in groups:  # several pieces are in one row group
+            if piece and (file.path, piece.start) in groups:  # an earlier piece was in the same row group
                 continue
             groups.add((file.path, piece.start if piece else 0))
         for excerpt in _read(file, number, limits, total):
-            text_bytes += excerpt.table.column(TEXT).nbytes * _has_pieces(file)  # `_scan` bounds that of others
+            # `_scan` bounds the text of other files
+            text_bytes += excerpt.table.column(TEXT).nbytes * _has_pieces(file)
             yield excerpt
 
 
 def _limits(files: Sequence[SourceFile]) -> dict[str, int]:
-    """Path of each file that is read from its beginning -> the stored bytes to read: all of small files, and as much of
-    each larger one."""
+    """Return path -> stored bytes to read, for each file that is read from its beginning. Small files are read whole,
+    and all larger files up to the same share of their bound."""
     parts = {file.path: file.bytes / _scan_bytes(file) for file in files}
     left, level = 1.0, 1.0
     for number, part in enumerate(sorted(parts.values())):
@@ -142,10 +147,12 @@ def _scan_bytes(file: SourceFile) -> int:
 def _pieces_to_read(
     files: Sequence[SourceFile], seed: int, kind_of: Callable[[SourceFile], Hashable]
 ) -> list[tuple[SourceFile, int]]:
-    """The pieces to read: (file, number of the piece in it), the first of each kind, the second of each, and so on.
+    """Return the pieces to read as (file, number of the piece in it): the first of each kind, the second of each, and
+    so on.
 
-    The pieces are drawn one from each of up to MAX_PIECES equal parts of all bytes, and again from the parts of a kind
-    that has few of them. Those of a kind are in random order: reading may end at any of them.
+    All bytes are divided into up to MAX_PIECES equal parts, and one piece is drawn from each part. For a kind with few
+    pieces, the drawing is repeated with the bytes of this kind. The pieces of a kind are in random order, since reading
+    may end at any piece.
     """
     files = [file for file in files if file.bytes > 0]
     kinds: dict[Hashable, list[SourceFile]] = {}
@@ -167,12 +174,13 @@ def _pieces_to_read(
 
 
 def _has_pieces(file: SourceFile) -> bool:
-    """Whether the pieces are parts of a file, or a file that is one document; others are read from their beginning."""
+    """Return whether pieces of the file can be drawn, or the file is one document. Other files are read from their
+    beginning."""
     return _is_cut(file) or format_of(file).is_one_document(file)
 
 
 def _drawn(files: Sequence[SourceFile], most: int, source: random.Random) -> Iterator[tuple[SourceFile, int]]:
-    """A random piece of each of up to `most` equal parts of the files."""
+    """Yield a random piece from each of up to `most` equal parts of the files."""
     ends = list(accumulate(map(_number_of_pieces, files)))
     total = ends[-1] if ends else 0
     parts = min(total, most)
@@ -193,12 +201,13 @@ def _number_of_pieces(file: SourceFile) -> int:
 
 
 def _is_head(file: SourceFile) -> bool:
-    """Whether only the beginning of a file is read."""
+    """Return whether only the beginning of a file is read."""
     return is_remote(file.path) or "extract" in format_of(file).options
 
 
 def _is_cut(file: SourceFile) -> bool:
-    """Whether any piece of a file is read. URLs are read from the start: some servers cannot send a part of a file."""
+    """Return whether any piece of a file can be read. URLs are read from the start, since some servers cannot send a
+    part."""
     kind = format_of(file)
     is_small = kind.parts == NEEDED and file.bytes <= SCANNED_PARTS
     return not is_remote(file.path) and kind.is_divisible(file) and not is_small
@@ -224,7 +233,8 @@ def _read(file: SourceFile, number: int, limits: Mapping[str, int], total: int) 
 
 
 def _read_range(file: SourceFile, start: int, stop: int, max_bytes: int) -> tuple[pa.Table, int, bool]:
-    """Read documents until they have `max_bytes`. Return them, the rejected records, and whether all were read."""
+    """Read documents until they have `max_bytes`. Return the documents, the number of rejected records, and whether all
+    records were read."""
     tables, rejected, size = [], 0, 0
     file_range = FileRange(file=file, start=start, stop=stop)
     for documents in read_documents(Slice(index=0, ranges=[file_range]), PIECE_BYTES):
@@ -239,9 +249,10 @@ def _read_range(file: SourceFile, start: int, stop: int, max_bytes: int) -> tupl
 
 
 def _scan(file: SourceFile, probed: SourceFile, limit: int, most: int) -> Iterator[Excerpt]:
-    """Read a file from its beginning, up to a limit of stored bytes, and keep at most `most` batches at even distances.
+    """Read a file from its beginning, up to a limit of stored bytes. Keep at most `most` batches at even distances.
 
-    Its records and their text are counted. A kept batch takes up the share of the bytes that it has of all text.
+    All its records and their text are counted. A kept batch represents the share of the stored bytes that equals its
+    share of the text.
     """
     max_text = MAX_HEAD_TEXT if _is_head(file) else max(MAX_EXPANSION * limit, MIN_TEXT)
     kept: list[tuple[int, pa.Table, int]] = []
@@ -302,8 +313,8 @@ def _head(file: SourceFile, min_bytes: int) -> Iterator[tuple[SourceFile, int]]:
 
 
 def _end_of_blocks(head: bytes) -> int:
-    """Return the end of the last whole block of bzip2 data, in steps of STEP bytes: a block is 900 KB of text, and a
-    part of one cannot be read. The whole length for data that begins with a larger or a damaged block."""
+    """Return the end of the last whole block of bzip2 data, in steps of STEP bytes. A block is 900 KB of text, and a
+    part of a block cannot be read. For data that begins with a larger or damaged block, return the whole length."""
     decoder, end = bz2.BZ2Decompressor(), 0
     for start in range(0, len(head), STEP):
         data = head[start : start + STEP]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How an input finds the main text of its web pages."""
+"""The settings by which an input finds the main text of its web pages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ RESILIPARSE, TRAFILATURA, JUSTEXT = EXTRACTORS = ("resiliparse", "trafilatura", 
 KEEP, DROP = KEPT = ("keep", "drop")
 NO_LANGUAGE = "none"
 SHORT, LONG = 70, 200  # characters of a paragraph: the defaults of jusText for `length_low` and `length_high`
-TABLES, LISTS = ("table",), ("ul", "ol")  # elements; <dl> is no list here: manuals describe functions in it
+# Elements; <dl> does not count as a list, since manuals describe functions in it
+TABLES, LISTS = ("table",), ("ul", "ol")
 
 
 class Extract(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

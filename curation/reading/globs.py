@@ -19,12 +19,13 @@ from curation.reading.urls import KEY_MARKS, LITERAL, check_url, is_http, path_o
 HIDDEN = ("_", ".")  # first characters of names that folders and globs leave out, as Spark, Dask and Arrow do
 NEVER_DATA = (".git", ".cache", ".ipynb_checkpoints", "_temporary")  # hidden folders of other programs
 RECURSIVE = "**"
-REPEATED = re.compile(r"(^|/)(?:\*\*/){2,}")  # fsspec's expression for it tries each way to divide the folders
+# Fsspec's regular expression for it is slow: it tries all ways to divide the folders
+REPEATED = re.compile(r"(^|/)(?:\*\*/){2,}")
 MAX_NAMES = 5  # that a message lists
 
 
 class GlobMatches(NamedTuple):
-    """The matches of a glob, and the paths that it would match if no name were hidden: each sorted, without the other.
+    """The matches of a glob, and the hidden paths that it leaves out; both are sorted and disjoint.
 
     sizes   bytes of the files that a server has listed
     """
@@ -37,9 +38,9 @@ class GlobMatches(NamedTuple):
 def glob_paths(pattern: str) -> GlobMatches:
     """Return the matches of a glob, each once.
 
-    pattern   its longest folder that exists as it is written, such as `x[1]/`, is no pattern
+    pattern   if its first folders exist literally, such as `x[1]/`, they are not used as a pattern
 
-    InputError: a folder that cannot be listed, which may have matches that are not hidden.
+    Raises InputError if a folder cannot be listed that may have matches that are not hidden.
     """
     folder, rest = os.path.split(pattern)
     while folder and not os.path.isdir(folder) and os.path.dirname(folder) != folder:
@@ -55,10 +56,10 @@ def glob_paths(pattern: str) -> GlobMatches:
 
 
 def _walk(folder: str, parts: list[str], asked: list[str]) -> Iterator[tuple[str, bool]]:
-    """Yield the matches of the parts of a glob in a folder, and whether a name is hidden to them.
+    """Yield the matches of the parts of a glob in a folder, and for each whether a hidden name leads to it.
 
-    Each folder is listed once: `**/**` finds the files of `glob.glob`, which walks through a folder of depth n in up
-    to n^2 ways.
+    Each folder is listed only once. For `**/**`, the result is that of `glob.glob`, which visits a folder of depth n up
+    to n^2 times.
     """
     last = len(parts) - 1
     waiting = [(folder, _with_empty(parts, {0}), set[int]())]
@@ -79,7 +80,7 @@ def _walk(folder: str, parts: list[str], asked: list[str]) -> Iterator[tuple[str
 
 
 def _with_empty(parts: list[str], indexes: set[int]) -> set[int]:
-    """Add the indexes after each `**`, which also matches no folder."""
+    """Add the index after each `**`, since `**` also matches zero folders."""
     extended = set(indexes)
     for index in range(min(indexes, default=len(parts)), len(parts) - 1):
         if index in extended and parts[index] == RECURSIVE:
@@ -88,7 +89,8 @@ def _with_empty(parts: list[str], indexes: set[int]) -> set[int]:
 
 
 def _names(folder: str, parts: list[str], is_hidden: bool) -> list[str]:
-    """Return the names in a folder that parts of a glob may match. No run reads a hidden one, which may fail."""
+    """Return the names in a folder that parts of a glob may match. A hidden folder that cannot be listed is no error,
+    since no run reads it."""
     fixed = {part for part in parts if not glob.has_magic(part)}
     listed = []
     try:
@@ -113,28 +115,29 @@ def _is_match(name: str, part: str, with_hidden: bool) -> bool:
 
 
 def _is_loop(folder: str, path: str) -> bool:
-    """Whether a path in a folder is a link to the folder or to one above it."""
+    """Return whether a path in a folder is a link to the folder or to one of its parents."""
     if not os.path.islink(path):
         return False
     return os.path.join(os.path.realpath(folder), "").startswith(os.path.join(os.path.realpath(path), ""))
 
 
 def _asked(pattern: str) -> list[str]:
-    """The parts of a glob that begin with `_` or `.`."""
+    """Return the parts of a glob that begin with `_` or `.`."""
     return [part for part in pattern.split("/") if part.startswith(HIDDEN)]
 
 
 def _is_visible(path: str, asked: list[str]) -> bool:
-    """Whether each name of a path that begins with `_` or `.` matches a part of the glob that begins so."""
+    """Return whether each name in a path that begins with `_` or `.` matches one of these parts of the glob
+    (`asked`)."""
     return all(
         not name.startswith(HIDDEN) or any(fnmatchcase(name, part) for part in asked) for name in path.split("/")
     )
 
 
 def remote_matches(url: str) -> GlobMatches:
-    """Return the URL itself, or the matches of a glob in it: files alone. An existing `x[1]` is no glob.
+    """Return the URL itself, or the files that its glob matches. If a file such as `x[1]` exists, the URL is no glob.
 
-    Of the hidden files, those in hidden folders are left out: a server need not list these.
+    Files in hidden folders are not among the hidden files, since a server need not list them.
     """
     if not _has_wildcards(url):
         return GlobMatches([url], [])
@@ -175,14 +178,15 @@ def _has_wildcards(url: str) -> bool:
 
 
 def _url_of(match: str, url: str, pattern: str, system: Any) -> str:
-    """Return the URL of a match. It has the host and the user of the glob, and its key has no wildcard and no query."""
+    """Return the URL of a match, with the host and the user of the glob. A key with special characters is marked as
+    literal."""
     start = url.removesuffix(pattern) if url.endswith(pattern) else system.unstrip_protocol(match).removesuffix(match)
     is_key = not is_http(match) and any(mark in match for mark in KEY_MARKS)
     return f"{LITERAL if is_key else ''}{start}{match}"
 
 
 def hidden_hint(paths: Iterable[str]) -> str:
-    """The hint for a glob whose only matches are hidden; "" without one."""
+    """Return the hint for a glob that matches only hidden files; "" if there are none."""
     first = sorted(paths)[: MAX_NAMES + 1]
     if not first:
         return ""

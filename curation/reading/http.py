@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A file behind HTTP: read by ranges, or from its beginning where the server does not send ranges.
+"""A file behind HTTP. It is read by ranges, or from its beginning if the server does not send ranges.
 
-The files of fsspec take any answer for the bytes that they asked for. Here each answer is compared with its request and
-with the answers before it. The sessions are those of fsspec, with the settings of its configuration.
+The files of fsspec accept any response as the bytes that they requested. This module compares each response with its
+request and with earlier responses. It uses the sessions of fsspec, with the settings of its configuration.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ CERTIFICATES = "SSL_CERT_FILE"  # environment variable
 
 
 class _Answer(NamedTuple):
-    """An answer with its body unread, what it says of the file, and the place of its first byte in the file."""
+    """A response whose body is unread, what it states about the file, and the position of its first byte in the
+    file."""
 
     response: Any
     state: State
@@ -54,11 +55,12 @@ class _Answer(NamedTuple):
 class HttpFile:
     """A file behind HTTP.
 
-    said          what the server says of the file now. Without a size, it is read from its beginning to its end
-    state         what all answers have said of it, from `known` on; ChangedError where one contradicts others
-    block_bytes   bytes to ask for at least
+    said          what the server states about the file now. If the size is unknown, the file is read from its beginning
+    state         the statements of all responses together, beginning with `known`; a contradiction raises ChangedError
+    block_bytes   minimum bytes to request
 
-    again   whether an answer could not be used: requests are then conditional (If-Match), which caches pass on
+    again         whether an earlier response could not be used. Requests are then conditional (If-Match), so that
+                  caches pass them on
     """
 
     block_bytes = 5 << 20
@@ -74,23 +76,25 @@ class HttpFile:
             self._headers["If-Match"] = known.etag
         self._body: _Answer | None = None
         self._at = 0  # the next byte of the body
-        self._announced = ""  # by Accept-Ranges
+        self._announced = ""  # value of Accept-Ranges
         self.state = known
         self.said: State = self._run(self._ask)
 
     def fetch(self, start: int, stop: int) -> bytes:
-        """Return the bytes from `start` to `stop` (exclusive); fewer where the server sends fewer, none at the end."""
+        """Return the bytes from `start` to `stop` (exclusive). There are fewer if the server sends fewer, and none at
+        the end."""
         data: bytes = self._run(self._fetch, start, stop)
         return data
 
     def sends_ranges(self, is_sure: bool) -> bool:
-        """Return whether the server sends parts of the file. `is_sure`: ask for one, whatever it announces."""
+        """Return whether the server sends parts of the file. With `is_sure`, request a part, whatever the server
+        announces."""
         if self.said.size <= 0 or self._announced == "none":
             return self.said.size == 0
         return (self._announced == "bytes" and not is_sure) or bool(self._run(self._try_range))
 
     def close(self) -> None:
-        """End the open answer; its rest is not read."""
+        """Close the open response, without reading the rest of it."""
         if self._body is not None:
             with suppress(RuntimeError):  # the loop has ended with the process
                 self._files.loop.call_soon_threadsafe(self._body.response.close)
@@ -107,7 +111,7 @@ class HttpFile:
             raise InputError(f"{self._shown} cannot be read: {_certificate_fault(error)}") from None
         except aiohttp.TooManyRedirects:
             raise InputError(f"{self._shown} cannot be read: the server redirects without end") from None
-        except aiohttp.ClientResponseError as error:  # of the parser of headers
+        except aiohttp.ClientResponseError as error:  # from the parser of headers
             raise AnswerError(f"the server's answer is not valid HTTP ({type(error.__cause__).__name__})") from None
         except aiohttp.ClientConnectorError as error:
             raise AnswerError(f"no connection to {error.host} ({error.os_error.strerror or error.os_error})") from error
@@ -115,7 +119,7 @@ class HttpFile:
             raise AnswerError(f"the request failed ({type(error).__name__})") from error
 
     async def _ask(self) -> State:
-        """Return the state of the file by HEAD, or by a request for its first byte if HEAD does not say enough."""
+        """Return the state of the file, from a HEAD request. If that does not state enough, request the first byte."""
         try:
             response = await self._request("HEAD", {})
             self._announced = response.headers.get("Accept-Ranges", "").lower()
@@ -123,7 +127,7 @@ class HttpFile:
             if said.size > 0 or self._is_encoded(response):
                 self.state = same_state(self.state, said)
                 return said
-        except (AnswerError, aiohttp.ClientError):  # of a URL that is signed for GET alone, for example
+        except (AnswerError, aiohttp.ClientError):  # for example of a URL that is signed only for GET
             pass
         answer = await self._get(0, 1)
         answer.response.close()
@@ -164,8 +168,8 @@ class HttpFile:
         return data
 
     async def _get(self, start: int = 0, stop: int = UNKNOWN_SIZE) -> _Answer:
-        """Ask for a part of the file, by default for all of it. AnswerError for an answer that contradicts itself, the
-        request or an earlier answer."""
+        """Request a part of the file, by default the whole file. Raises AnswerError if the response contradicts itself,
+        the request or an earlier response."""
         response = await self._request("GET", {"Range": f"bytes={start}-{stop - 1}"} if stop > 0 else {})
         try:
             answer = self._described(response, start, stop)
@@ -176,7 +180,7 @@ class HttpFile:
         return answer
 
     async def _request(self, method: str, headers: dict[str, str]) -> Any:
-        """Return the response to a request. AnswerError for one without bytes of the file."""
+        """Return the response to a request. Raises AnswerError if its status says that it has no bytes of the file."""
         options = dict(self._files.kwargs) | {"timeout": aiohttp.ClientTimeout(total=None)}
         sent = options.pop("headers", {}) | self._headers | headers
         session = await self._files.set_session()
@@ -190,7 +194,7 @@ class HttpFile:
         raise AnswerError(f"the server answers {response.status}", response.status)
 
     def _described(self, response: Any, start: int, stop: int) -> _Answer:
-        """Return an answer to a request for bytes of the file with its own description of them."""
+        """Return a response to a request for bytes of the file, together with its own statements about them."""
         content_range, length = response.headers.get("Content-Range", ""), _length(response)
         if response.status == NO_SUCH_RANGE:
             if start:
@@ -206,7 +210,7 @@ class HttpFile:
         return _state(response, UNKNOWN_SIZE if self._is_encoded(response) else _length(response))
 
     def _is_encoded(self, response: Any) -> bool:
-        """Whether aiohttp decompresses a body, so that its length is not that of the file."""
+        """Return whether aiohttp decompresses a body, so that Content-Length is not the length of the file."""
         return not self._is_compressed and response.headers.get("Content-Encoding", "").lower() not in IDENTITY
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Data sets of the Hugging Face hub, and folders that its library `datasets` reads, as streams.
 
-A new reader can resume at the checkpoint where another one stopped. Nothing of a data set is executed (decision 0105).
+A new reader can resume at the checkpoint of an earlier one. No code of a data set is executed (decision 0105).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from curation.reading.inputs import HUB_MARK, HubInput, hub_label
 from curation.reading.urls import REFERENCE, REFUSED, refuse_reference
 
 BATCH_ROWS = 200  # per batch of the stream; a checkpoint is the end of a batch
-OLDEST = (4, 0)  # datasets 3 runs scripts that it was once allowed to run
-CONTINUING = (5, 1)  # older ones lose documents, or give some twice, after more than one checkpoint
+OLDEST = (4, 0)  # datasets 3 still runs scripts that a user once allowed
+CONTINUING = (5, 1)  # after several checkpoints, older versions lose documents or return some twice
 INSTALL = installation("hub")
 COMMIT = re.compile("[0-9a-f]{40}")
 NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?|buckets(/\w[\w.-]*){2,}")
@@ -38,15 +38,15 @@ Value = TypeVar("Value")
 
 
 class HubSource:
-    """One split of a data set, from a checkpoint on: `for table, checkpoint in source`.
+    """Iterates over one split of a data set, from a checkpoint on: `for table, checkpoint in source`.
 
     Tables have `id` (null where there is none), `text` and the carried columns, all as large_string. A text may be
-    null. A HubSource of the same input with `checkpoint` resumes there, at the same `commit` of the hub, even if the
-    branch has moved.
+    null. A HubSource of the same input with this `checkpoint` resumes there. It uses the same `commit` of the hub, even
+    if the branch has moved.
 
-    Raises InputError where the data set does not exist or cannot be read, access is denied, it has no such
-    configuration, split or column, or `checkpoint` belongs to another state of it. Raises ConnectionError where the
-    connection breaks.
+    Raises InputError if the data set does not exist or cannot be read, if access is denied, or if it lacks the
+    configuration, split or column. Also raises InputError if `checkpoint` belongs to another version of the data set.
+    Raises ConnectionError if the connection breaks.
     """
 
     builder: Any = None  # until the library has found the data set
@@ -66,7 +66,7 @@ class HubSource:
             if not self.folder:
                 check_environment()
             self._call(lambda: self._open(library, name, pinned or entry.revision))
-        except Exception as error:  # of many libraries, without a common base
+        except Exception as error:  # many libraries raise errors, without a common base
             raise self._fault(error) from error
         data_files = self.builder.config.data_files or {}
         known = [tuple(map(str, file)) for split in data_files.values() for file in split.origin_metadata]
@@ -81,7 +81,7 @@ class HubSource:
 
     def _open(self, library: Any, name: str, revision: str) -> None:
         options: dict[str, Any] = {"data_files": self.entry.data_files} if self.entry.data_files else {}
-        # In its own cache, the library would look for an older copy of a data set that the hub does not give.
+        # A temporary cache: in its own cache, the library would look for an older copy if the hub refuses a data set.
         with nullcontext() if _is_offline() else TemporaryDirectory() as cache:
             self.builder = library.load_dataset_builder(
                 name, self.entry.config or None, revision=revision or None, cache_dir=cache, **options
@@ -91,10 +91,12 @@ class HubSource:
             self.has_documents = read_own_files(self.builder, self.entry, self._as_documents)
             self.dataset = self.builder.as_streaming_dataset(split=self.entry.split).with_format("arrow")
             if self.has_documents:
-                self.builder.info.features = None  # of the first table, to which the library casts its own ones
+                # Otherwise the library casts all tables to the features of its first table
+                self.builder.info.features = None
 
     def _check_files(self) -> None:
-        """Raise InputError for a data set of the hub whose README.md names other files, as datasets 5.2 does."""
+        """Raise InputError if the README.md of a data set of the hub names files outside of it, as datasets 5.2
+        does."""
         files = (file for split in (self.builder.config.data_files or {}).values() for file in split)
         if not (self.folder or self.entry.data_files) and any("hf://" not in file for file in files):
             raise InputError(f"README.md {OUTSIDE}")
@@ -104,7 +106,7 @@ class HubSource:
         while True:
             try:
                 batch = self._call(lambda: next(batches, None))
-            except Exception as error:  # of many libraries, without a common base
+            except Exception as error:  # many libraries raise errors, without a common base
                 raise self._fault(error) from error
             if batch is None:
                 return
@@ -112,7 +114,7 @@ class HubSource:
             yield batch if self.has_documents else self._as_documents(batch), checkpoint
 
     def _call(self, function: Callable[[], Value]) -> Value:
-        """Call a function that asks the hub: with limits of time, unless the data set is a folder here."""
+        """Call a function that sends requests to the hub, with time limits. A local folder needs no limits."""
         with without_reference():
             if self.folder:
                 return function()
@@ -120,7 +122,7 @@ class HubSource:
                 return limited(function)
 
     def _fault(self, error: Exception) -> Exception:
-        """Return the error to raise for one of the library."""
+        """Return the error to raise in place of an error of the library."""
         inner = within(error, CurationError)
         if inner is not None:
             return InputError(f"{self.label}: {inner}")
@@ -138,7 +140,7 @@ class HubSource:
         files: dict[str, list[str]] = (self.builder and self.builder.config.data_files) or {}
         state: dict[str, Any] = {}
         if self.dataset is None:
-            listed = next(iter(files.values()), [])[:1]  # others are not read to open a data set
+            listed = next(iter(files.values()), [])[:1]  # only the first file is read to open a data set
         else:
             state, listed = self.dataset.state_dict() or {}, files.get(self.entry.split, [])
         while "examples_iterable" in state:
@@ -183,8 +185,8 @@ class HubSource:
 def _checked(entry: HubInput, label: str) -> tuple[Any, str, str]:
     """Return the library, the folder of a local data set or "", and the name under which the library finds it.
 
-    InputError: no library, or an old one; settings with which nothing can be read; a name that is none of a data set.
-    The library has readers under plain names: `pandas` loads pickles in versions before 5.2.
+    Raises InputError if the library is missing or too old, if settings are impossible, or if the name is not one of a
+    data set. The library has readers with plain names, which are refused: before version 5.2, `pandas` loads pickles.
     """
     library, readers = _library(label)
     name = entry.path.removeprefix(HUB_MARK)
@@ -219,12 +221,13 @@ def _library(label: str) -> tuple[Any, Any]:
         from datasets.packaged_modules import _PACKAGED_DATASETS_MODULES
     except ImportError as error:
         raise InputError(f"{label} needs Hugging Face datasets ({error}); {INSTALL}") from None
-    except ValueError as error:  # of a variable such as HF_HUB_DOWNLOAD_TIMEOUT
+    except ValueError as error:  # a variable such as HF_HUB_DOWNLOAD_TIMEOUT is wrong
         raise InputError(f"{label}: datasets refuses the environment ({error}). Correct variables HF_...") from None
     if _version(datasets) < OLDEST:
         raise InputError(f"{label}: datasets {datasets.__version__} can run scripts of a data set; {INSTALL}")
     print_once("datasets", "huggingface_hub")
-    logging.getLogger("datasets.packaged_modules").setLevel(logging.CRITICAL)  # their errors are one message here
+    # This module raises one error in place of their messages
+    logging.getLogger("datasets.packaged_modules").setLevel(logging.CRITICAL)
     return datasets, _PACKAGED_DATASETS_MODULES
 
 
@@ -240,7 +243,7 @@ def _is_offline() -> bool:
 
 @contextmanager
 def without_reference() -> Iterator[None]:
-    """Refuse `reference://` in this context, as `refuse_reference` does, also where a README.md names it."""
+    """Refuse `reference://` inside this context, as `refuse_reference` does, even if a README.md names it."""
     import fsspec
 
     class Refused(fsspec.AbstractFileSystem):  # type: ignore[misc]

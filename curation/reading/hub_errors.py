@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of `datasets` and of the libraries below it, as messages about a data set."""
+"""Turns errors of `datasets` and of its dependencies into messages about a data set."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ HTTP_ERRORS = {
     "aiohttp": "ClientError",
 }  # connection errors that are no OSError
 NETWORK = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.EHOSTDOWN, errno.ENETUNREACH, errno.ENETDOWN, errno.ENETRESET)
-WITHOUT_PATH = (*FILLING, errno.EMFILE, errno.ENFILE, errno.EIO, errno.EROFS)  # numbers that no connection has
+# Numbers that errors of connections never have
+WITHOUT_PATH = (*FILLING, errno.EMFILE, errno.ENFILE, errno.EIO, errno.EROFS)
 LIBRARY = "huggingface_hub"
 ABSENT_FILES = ("EntryNotFoundError", "RemoteEntryNotFoundError")
-PASSING = (408, 429)  # status codes, with those of 500 and more
+PASSING = (408, 429)  # status codes of temporary errors, besides those from 500 on
 LONGEST = 300  # characters of a library's message
 OUTSIDE = "names files outside of the data set. Set data_files to files of the data set"
 KNOWN = ".jsonl, .csv or .parquet"
@@ -129,7 +130,7 @@ def _of_content(error: Exception, _: HubInput, file: str) -> str:
 
 
 def _of_no_hub(error: Exception, _: HubInput, __: str) -> str:
-    """Return the message about an answer that the library of the hub cannot use; "" for other errors."""
+    """Return the message about a response that `huggingface_hub` cannot use; "" for other errors."""
     for each in chain(error):
         modules = [frame.f_globals.get("__name__", "") for frame, _ in walk_tb(each.__traceback__)]
         packages = [name.partition(".")[0] for name in modules]
@@ -141,10 +142,10 @@ def _of_no_hub(error: Exception, _: HubInput, __: str) -> str:
 
 
 def chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and the errors behind it.
+    """Yield an error and its causes (`__cause__` or `__context__`).
 
-    `datasets` asks for files that a data set need not have, such as README.md. Other errors come while it handles their
-    404, which is left out with what is behind it.
+    `datasets` requests files that a data set need not have, such as README.md. While it handles their 404, other errors
+    may be raised. Such a 404 and its causes are left out.
     """
     seen: set[int] = set()
     while error is not None and id(error) not in seen and not (seen and type(error).__name__ in ABSENT_FILES):
@@ -154,23 +155,23 @@ def chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def within(error: BaseException, kind: type[Error]) -> Error | None:
-    """Return the first error of a kind among an error and those behind it."""
+    """Return the first error of a kind among an error and its causes."""
     return next((each for each in chain(error) if isinstance(each, kind)), None)
 
 
 def local_fault(error: BaseException | None) -> str:
-    """Return the sentence about an error of this machine's files, or of its limits; "" for other errors."""
+    """Return the message about an error of this machine's files or limits; "" for other errors."""
     while error is not None:
         if isinstance(error, OSError):
             has_path = error.errno is not None and error.filename is not None
             if has_path or error.errno in WITHOUT_PATH:
                 return explain(error)
-        error = error.__cause__  # not __context__: it is usual that a file is absent from a cache
+        error = error.__cause__  # not __context__, since files are often missing in a cache
     return ""
 
 
 def is_broken_connection(error: BaseException) -> bool:
-    """Return whether an error comes from a connection that cannot be made, or that broke."""
+    """Return whether the cause of an error is a connection that failed or broke."""
     if status := status_of(error):
         return status >= 500 or status in PASSING
     kinds: tuple[type[BaseException], ...] = (ConnectionError, TimeoutError, socket.gaierror, ssl.SSLError)
@@ -186,12 +187,12 @@ def _shortened(error: BaseException) -> str:
 
 
 def on_one_line(error: BaseException) -> str:
-    """Return class and message of an error, shortened for a message that holds it."""
+    """Return the class and the message of an error, shortened for use inside another message."""
     return f"{type(error).__name__}: {_shortened(error)}"
 
 
 def status_of(error: BaseException) -> int:
-    """Return the HTTP status of an error or of those behind it; 0 where there is none."""
+    """Return the HTTP status of an error or of its causes; 0 without one."""
     return next((status for each in chain(error) if (status := _own_status(each))), 0)
 
 
@@ -201,7 +202,7 @@ def _own_status(error: BaseException) -> int:
 
 
 def broken_connection() -> tuple[type[Exception], ...]:
-    """Return the errors that a broken connection raises."""
+    """Return the error classes that a broken connection may raise."""
     return OSError, EOFError, *_http_errors()
 
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CSV and JSON Lines of a data set, read as files are.
+"""CSV and JSON Lines of a data set, read by this program's own readers.
 
-The library `datasets` guesses the types of their values: it makes 7 of the id 007, and a time of a text that looks like
-one. It still finds and opens the files, and keeps the place in them. Declared types are the library's.
+The library `datasets` would guess the types of values: it turns the id 007 into 7, and a text that looks like a time
+into a time. The library still finds and opens the files, and stores the position for resuming. It also still reads
+files with declared types.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from curation.reading.lines import BYTE_ORDER_MARK
 from curation.reading.source_files import ReadOptions, SourceFile
 
 BATCH_BYTES = 4 << 20
-# Settings of a data set's card for its CSV files that an input of files has, too.
+# Setting for CSV files in the card of a data set -> the same setting of an input of files.
 CSV_SETTINGS = {"sep": "delimiter", "quotechar": "quote", "escapechar": "escape", "encoding": "encoding"}
 NOT_OF_READING = {"name", "version", "data_dir", "data_files", "description", "delimiter", "column_names"}
 
@@ -35,16 +36,16 @@ Tables = Callable[..., Iterator[tuple[Any, pa.Table]]]
 
 
 def read_own_files(builder: Any, entry: HubInput, as_documents: Callable[[pa.Table], pa.Table]) -> bool:
-    """Let the library's builder of a data set read CSV and JSON Lines by the readers of this program; return whether it
-    does. Its tables have the columns of `schema_of`, but for `row`, and REJECTED.
+    """Let the library's builder of a data set read CSV and JSON Lines with this program's readers. Return whether it
+    does. Its tables have the columns of `schema_of` except `row`, and the column REJECTED.
 
-    as_documents   gives these columns for a table of the library, which reads JSON that is not in lines
+    as_documents   converts a table of the library to these columns; the library reads JSON that is not in lines
     """
     file = _settings_of(builder, entry)
     if file is None:
         return False
     module, library = sys.modules[type(builder).__module__], builder._generate_tables
-    open_file = getattr(module, "open", open)  # that of the library reads URLs and archives
+    open_file = getattr(module, "open", open)  # the library's own `open` reads URLs and archives
 
     def tables(*, allow_full_read: bool = True, **shards: Any) -> Iterator[tuple[Any, pa.Table]]:
         name = "files_iterables" if "files_iterables" in shards else "files"
@@ -66,8 +67,8 @@ def read_own_files(builder: Any, entry: HubInput, as_documents: Callable[[pa.Tab
 
 
 def _settings_of(builder: Any, entry: HubInput) -> SourceFile | None:
-    """Return how the files of a data set are read; None where the library must read them: in another format, with
-    declared types, or with settings that files do not have."""
+    """Return the settings for reading the files of a data set. None if the library must read them: they have another
+    format, declared types, or settings that inputs of files do not have."""
     kind, config = type(builder).__module__.removeprefix("datasets.packaged_modules."), builder.config
     if kind not in ("csv.csv", "json.json") or config.features is not None or builder.info.features is not None:
         return None
@@ -88,7 +89,7 @@ def _settings_of(builder: Any, entry: HubInput) -> SourceFile | None:
 
 
 def _is_lines(stream: PeekedStream, file: SourceFile) -> bool:
-    """Return whether a file is CSV, or JSON Lines and not an array or an object over several lines."""
+    """Return whether this program reads a file: CSV, or JSON with one object per line."""
     start = stream.start(PROBED_BYTES).removeprefix(BYTE_ORDER_MARK)
     first = first_lines(start)
     is_object = any(line.lstrip().startswith(b"{") and line.strip() != b"{" for line in first)
@@ -108,7 +109,7 @@ def _documents(stream: PeekedStream, file: SourceFile) -> Iterator[pa.Table]:
 
 
 def _with_rejected(documents: Documents, file: SourceFile) -> pa.Table:
-    """Return a table with a row for each record, in their order."""
+    """Return a table with one row per record, in order, including rejected records."""
     schema = schema_of(file.carried).append(pa.field(REJECTED, pa.large_string()))
     kept = documents.table.append_column(REJECTED, pa.nulls(len(documents.table), pa.large_string()))
     name = file.path.partition("::")[0].rpartition("/")[2]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests of `huggingface_hub`: what the environment sets for them, limits of time, and ranges of files.
+"""Requests of `huggingface_hub`: checks of the environment variables for them, time limits, and checks of file ranges.
 
-The library ends most requests after 10 s of silence, but not the listing of a data set, and nothing ends an answer
-whose header arrives byte by byte. It repeats a failed read 20 times, and sleeps for as long as `Retry-After` says. So
-its calls run in a thread, and the calling thread counts the seconds without progress.
+The library ends most requests after 10 s without data. But it does not end the listing of a data set, nor a response
+whose header arrives byte by byte. It repeats a failed read 20 times, and sleeps as long as `Retry-After` says. So its
+calls run in a second thread, and the calling thread counts the seconds without progress.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from curation.base.system.interrupts import check as check_interrupts
 from curation.reading import answers
 from curation.reading.urls import HTTP, scrubbed, shown
 
-FILE_SECONDS = float(answers.SILENT_SECONDS)  # of requests without a byte of a file
-API_SECONDS = 120.0  # of other requests, in all
-IDLE_SECONDS = 600.0  # between requests: a hub may ask to wait
+FILE_SECONDS = float(answers.SILENT_SECONDS)  # maximum for requests that return no byte of a file
+API_SECONDS = 120.0  # maximum for any other request
+IDLE_SECONDS = 600.0  # maximum between requests, since a hub may ask to wait
 STEP_SECONDS = 0.2
-SHOWN_BYTES = 2_000  # a longer answer is not shown
+SHOWN_BYTES = 2_000  # a longer response is not shown
 ENDPOINT = "https://huggingface.co"
 RANGE = re.compile(r"bytes=(\d+)-(\d+)")
 CONTENT_RANGE = re.compile(r"bytes (\d+)-")
@@ -38,7 +38,7 @@ Value = TypeVar("Value")
 
 
 def check_endpoint(label: str) -> None:
-    """Raise InputError for an HF_ENDPOINT that is no address; the library fails for some when it is imported."""
+    """Raise InputError if HF_ENDPOINT is no address. With some values, even the import of the library fails."""
     endpoint = os.environ.get("HF_ENDPOINT", "")
     if endpoint and not (_is_address(endpoint, HTTP) and not urlsplit(endpoint).query):
         raise InputError(
@@ -48,7 +48,7 @@ def check_endpoint(label: str) -> None:
 
 
 def check_environment() -> None:
-    """Raise InputError for certificates or a token of the environment with which no request can be sent."""
+    """Raise InputError if certificates or a token in the environment make all requests fail."""
     certificates = os.environ.get("SSL_CERT_FILE", "")
     try:
         if certificates:
@@ -75,7 +75,8 @@ def _is_address(url: str, schemes: Collection[str]) -> bool:
 
 
 def proxy_of_hub() -> tuple[str, str]:
-    """Return the variable of the proxy through which requests to the hub go, without `_PROXY`, and its URL; or ""."""
+    """Return the proxy for requests to the hub: the name of its variable without `_PROXY`, and its URL; both "" without
+    one."""
     endpoint, proxies = urlsplit(os.environ.get("HF_ENDPOINT") or ENDPOINT), getproxies()
     if proxy_bypass(endpoint.netloc.rpartition("@")[2]):
         return "", ""
@@ -85,11 +86,12 @@ def proxy_of_hub() -> tuple[str, str]:
 
 @contextmanager
 def usable_proxies() -> Iterator[None]:
-    """Hide proxies in this context that no request to the hub needs, and that its client cannot use.
+    """Inside this context, hide proxies that the hub's client cannot use and that no request to the hub needs.
 
-    The client fails for these too. Desktops set `ALL_PROXY=socks://...` in addition to `HTTPS_PROXY`.
+    The client fails for such proxies even if it does not need them. Desktops set `ALL_PROXY=socks://...` in addition to
+    `HTTPS_PROXY`.
 
-    Raises InputError if a request needs such a proxy.
+    Raises InputError if a request needs a proxy that the client cannot use.
     """
     needed, proxy = proxy_of_hub()
     if proxy and not _is_usable(proxy):
@@ -112,7 +114,7 @@ def _is_usable(proxy: str) -> bool:
 
 
 class Requests:
-    """The requests of one call: completed answers and bytes of files are progress."""
+    """The requests of one call. Completed responses and bytes of files count as progress."""
 
     def __init__(self) -> None:
         self.request: Any = None
@@ -121,12 +123,13 @@ class Requests:
         self.waited = self.idle = 0.0  # seconds since the last progress: with a request, and without one
 
     def asked(self, request: Any) -> None:
-        """Note a request that starts now. The progress of the last one counts as completed."""
+        """Record the start of a request. The progress of the request before it counts as completed."""
         self.completed = self.progress
         self.request, self.response = request, None
 
     def answered(self, response: Any) -> None:
-        """Note the head of an answer, and refuse one that asks to wait too long or is not what was requested."""
+        """Record the header of a response. Raises InputError if it asks to wait too long or is not what was
+        requested."""
         self.response = response
         _check_wait(response)
         _check_range(response)
@@ -139,14 +142,15 @@ class Requests:
 
     @property
     def progress(self) -> int:
-        """A number that grows with each byte of a file and each completed answer: a request is alive while it grows."""
+        """A number that grows with each byte of a file and each completed response. While it grows, a request makes
+        progress."""
         response = self.response
         if response is None or response.status_code >= 400:
             return self.completed
         return self.completed + (response.num_bytes_downloaded if self.is_file else 0) + response.is_closed
 
     def count(self, seconds: float) -> None:
-        """Add seconds that have passed. ConnectionError for too many of them without progress."""
+        """Add seconds that have passed. Raises ConnectionError after too many seconds without progress."""
         if self.progress != self.seen:
             self.seen, self.waited, self.idle = self.progress, 0.0, 0.0
         if self.request is None or (self.response is not None and self.response.is_closed):
@@ -169,13 +173,13 @@ def _check_wait(response: Any) -> None:
 
 
 def _length(response: Any) -> float:
-    """Return the announced length of an answer as it is sent; infinity where there is none, or another encoding."""
+    """Return the Content-Length of a response; infinity if it is missing or the response is encoded."""
     length = response.headers.get("Content-Length", "")
     return int(length) if length.isdecimal() and not response.headers.get("Content-Encoding") else math.inf
 
 
 def _check_content(response: Any) -> None:
-    """Raise InputError for a short answer of the API with the status 200 that reports an error."""
+    """Raise InputError if a short response of the API reports an error although its status is 200."""
     if response.status_code == 200 and "/api/" in response.request.url.path and _length(response) < SHOWN_BYTES:
         text = response.read()
         if text[:1] == b"{" and b'"error"' in text:
@@ -183,13 +187,13 @@ def _check_content(response: Any) -> None:
 
 
 def _check_range(response: Any) -> None:
-    """Raise InputError if the answer to a request for a range of a file is another range, or too short: `fsspec` would
-    take it for the range, and asks again without end."""
+    """Raise InputError if the response to a request for a range of a file has another range, or is too short. `fsspec`
+    would accept it as the range, or repeat the request for ever."""
     asked = RANGE.fullmatch(response.request.headers.get("Range", ""))
     if asked is None or response.status_code not in (200, 206):
         return
     first, last = int(asked[1]), int(asked[2])
-    is_whole = response.status_code == 200  # which a server may send for any range
+    is_whole = response.status_code == 200  # a server may send the whole file for any range
     match = CONTENT_RANGE.match(response.headers.get("Content-Range", ""))
     begins = 0 if is_whole else int(match[1]) if match else first
     if begins != first or (is_whole and _length(response) <= last):
@@ -201,14 +205,15 @@ def _check_range(response: Any) -> None:
 
 
 def shown_text(answer: str | bytes) -> str:
-    """Return the start of an answer as the end of a sentence."""
+    """Return the start of a response in parentheses, as the end of a sentence; "" if it is empty."""
     text = scrubbed(" ".join((answer.decode("utf-8", "replace") if isinstance(answer, bytes) else answer).split()))
     return f" ({text[:200]!r})" if text else ""
 
 
 @contextmanager
 def _followed(requests: Requests) -> Iterator[Callable[[], None]]:
-    """Tell `requests` of the requests in this context. The value does so for a client that the library made since."""
+    """Report the requests inside this context to `requests`. Yield a function that also follows a client that the
+    library has created since."""
     from huggingface_hub import utils
 
     library: Any = utils
@@ -233,8 +238,9 @@ def _followed(requests: Requests) -> Iterator[Callable[[], None]]:
 
 
 def limited(function: Callable[[], Value]) -> Value:
-    """Return the value of a function, or raise its error. ConnectionError after too many seconds without progress of
-    the requests that it sends by `huggingface_hub`. The thread is left behind then, until the process ends."""
+    """Return the result of a function, or raise its error. The function runs in a thread. Raises ConnectionError if its
+    requests by `huggingface_hub` make no progress for too many seconds. In this case, the thread runs on until the
+    process ends."""
     requests = Requests()
     outcome: list[tuple[Value | None, BaseException | None]] = []
 
@@ -257,4 +263,4 @@ def limited(function: Callable[[], Value]) -> Value:
     value, error = outcome[0]
     if error is not None:
         raise error
-    return value  # type: ignore[return-value]  # None only where the function returns it
+    return value  # type: ignore[return-value]  # None only if the function returns None

@@ -26,8 +26,8 @@ from curation.reading.urls import is_remote, shown
 
 AUTO = "auto"  # the format by suffix
 LIST_MARK = "@"
-MAX_NAME_BYTES = 255  # of a file, in the file systems of Linux
-SHOWN_CHARACTERS = 60  # of a text in place of a path
+MAX_NAME_BYTES = 255  # of a file name on Linux
+SHOWN_CHARACTERS = 60  # shown of a text that was given in place of a path
 HUB_MARK = "hf:"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -35,7 +35,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 class _Input(
     ReadOptions, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", repr_omit_defaults=True,
 ):  # fmt: skip
-    """Settings of files and of data sets."""
+    """Settings that inputs of files and data sets share."""
 
     path: str
     name: str = ""
@@ -56,7 +56,7 @@ class _Input(
             raise ValueError(f"path must be a string, not {self.path!r}")
         if isinstance(self.columns, str):
             raise ValueError(f"columns must be a list or a mapping, not {self.columns!r}")
-        if isinstance(self.columns, Mapping):  # Python calls do not convert it
+        if isinstance(self.columns, Mapping):  # a call from Python does not convert it
             columns = msgspec.convert(dict(self.columns), dict[str, str | CarriedColumn])
             msgspec.structs.force_setattr(self, "columns", columns)
         if not self.path:
@@ -92,7 +92,7 @@ class _Input(
 
     @property
     def is_limited(self) -> bool:
-        """Whether some records are not read because of their number."""
+        """Whether settings such as `skip` and `limit` leave out some records by their number."""
         return bool(self.skip or self.limit is not msgspec.UNSET or self.max_documents or self.max_bytes)
 
 
@@ -157,7 +157,7 @@ class FilesInput(_Input, frozen=True, kw_only=True, forbid_unknown_fields=True, 
             by = self.extract
             extract = Extract(by=by) if isinstance(by, str) else msgspec.convert(by, Extract)
             msgspec.structs.force_setattr(self, "extract", extract)
-        if isinstance(self.split, Mapping):  # Python calls do not convert it
+        if isinstance(self.split, Mapping):  # a call from Python does not convert it
             msgspec.structs.force_setattr(self, "split", msgspec.convert(self.split, Split))
         super().__post_init__()
         if is_hub(self.path):
@@ -211,11 +211,11 @@ READING = (
 )  # fmt: skip
 
 
-RUN_SETTINGS = ("skip", "limit", "max_documents", "max_bytes", "split")  # of inputs; only runs follow them
+RUN_SETTINGS = ("skip", "limit", "max_documents", "max_bytes", "split")  # settings of inputs that only runs use
 
 
 def Input(path: str | os.PathLike[str], **settings: Any) -> AnyInput:  # noqa: N802  # named like a class: it makes one
-    """Return a `HubInput` where `path` begins with `hf:`, else a `FilesInput`. Takes the settings of that class.
+    """Return a `HubInput` if `path` begins with `hf:`, else a `FilesInput`. The settings are those of this class.
 
         >>> import curation
         >>> curation.Input("data/*.jsonl.gz", text_column="body").text_column
@@ -233,9 +233,10 @@ def Input(path: str | os.PathLike[str], **settings: Any) -> AnyInput:  # noqa: N
 
 
 def with_kind(content: Any) -> Any:
-    """Return the dictionary of an input with its `kind`, by its path. Other objects than dictionaries are unchanged.
+    """Return the dictionary of an input with its `kind`, which depends on its path. Objects of other types are
+    unchanged.
 
-    Settings of the other kind are removed where they have their defaults. Raises ValueError for other values.
+    Settings of the other kind are removed if they have their default values. Raises ValueError for other values.
     """
     if not isinstance(content, Mapping):
         return content
@@ -278,7 +279,7 @@ def _foreign_setting(name: str, kind: str, path: str) -> str:
 
 
 def with_kinds(listed: Sequence[Any], where: str) -> list[Any]:
-    """Return `with_kind` of each entry. Errors name the place in the format of msgspec."""
+    """Return the result of `with_kind` for each entry. Errors name the entry in the format of msgspec."""
     inputs = []
     for number, entry in enumerate(listed):
         try:
@@ -289,7 +290,8 @@ def with_kinds(listed: Sequence[Any], where: str) -> list[Any]:
 
 
 def _is_text(entry: str) -> bool:
-    """Whether a string has line breaks, or a part that is too long for the name of a file, and is no path."""
+    """Return whether a string is a text and no path: it has line breaks, or a part too long for a file name, and no
+    file has this path."""
     is_long = max(len(part.encode(errors="replace")) for part in entry.split("/")) > MAX_NAME_BYTES
     is_pattern = is_remote(entry) or (glob.has_magic(entry) and " " not in entry)
     return ("\n" in entry or (is_long and not is_pattern)) and not os.path.lexists(entry.replace("\0", ""))
@@ -298,9 +300,9 @@ def _is_text(entry: str) -> bool:
 def list_inputs(given: Any, settings: Mapping[str, Any] | None = None) -> list[AnyInput]:
     """Return the inputs given as a path, an `Input`, its dictionary, or a list of these.
 
-    settings   settings for the paths; ValueError where an entry is no path
+    settings   settings for the paths; ValueError if an entry is no path
 
-    Raises ValueError, or msgspec.ValidationError, with the place of a wrong entry.
+    Raises ValueError or msgspec.ValidationError; the message names the wrong entry.
     """
     if hasattr(type(given), "columns") and not isinstance(given, AnyInput):
         raise ArgumentError(
@@ -328,8 +330,8 @@ def list_inputs(given: Any, settings: Mapping[str, Any] | None = None) -> list[A
 
 
 def refuse_streamed(entries: Iterable[AnyInput]) -> None:
-    """Raise InputError for a data set of Hugging Face, and for settings that choose or split documents by their
-    number: only a run can read these."""
+    """Raise InputError for inputs that only a run can read: data sets of Hugging Face, and inputs with one of
+    RUN_SETTINGS."""
     for entry in entries:
         if isinstance(entry, HubInput):
             raise InputError(f"{entry.path} is streamed: run a recipe with this input, then read its documents/")
@@ -369,7 +371,7 @@ def _check_budget(settings: msgspec.Struct, *fields: str) -> None:
 
 
 def is_hub(path: str) -> bool:
-    """Return whether a path is a data set for Hugging Face `datasets`."""
+    """Return whether a path names a data set for Hugging Face `datasets`."""
     return path.startswith(HUB_MARK)
 
 
@@ -399,9 +401,9 @@ def default_name(path: str) -> str:
 
 
 def input_names(entries: Sequence[AnyInput]) -> list[str]:
-    """Return the name of every input. Of names made from paths, the second `x` becomes `x-2`.
+    """Return the name of every input. If two names made from paths are equal, the second `x` becomes `x-2`.
 
-    Raises InputError where two inputs have the same `name`.
+    Raises InputError if two inputs set the same `name`.
     """
     given = Counter(entry.name for entry in entries if entry.name)
     for name, times in given.items():
@@ -418,7 +420,8 @@ def input_names(entries: Sequence[AnyInput]) -> list[str]:
 
 
 def _unused(name: str, taken: set[str], used: dict[str, int]) -> str:
-    """The first of `name`, `name-2`, `name-3` and so on that is not taken. `used` has the last number of each name."""
+    """Return the first of `name`, `name-2`, `name-3` and so on that is not taken. `used` has the last number of each
+    name."""
     number = used.get(name, 1)
     while (candidate := name if number == 1 else f"{name}-{number}") in taken:
         number += 1

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks on lengths in Arrow IPC. Arrow allocates every length in a file, and a damaged file can hold any length."""
+"""Checks of lengths in Arrow IPC. Arrow allocates memory for any length that a file states, and a damaged file can
+state any."""
 
 from __future__ import annotations
 
@@ -12,14 +13,15 @@ import pyarrow as pa
 FILE_MAGIC = b"ARROW1"  # at both ends of the file form
 FILE_START = FILE_MAGIC + b"\0\0"
 STREAM_BYTES = 1 << 20
-SMALL = 1 << 25  # bytes; larger allocations have their own memory mapping, so a trial does not grow the heap
+SMALL = 1 << 25  # bytes; larger allocations get their own memory mapping, so a trial allocation does not grow the heap
 NOT_COMPRESSED = -1  # in place of the uncompressed length of a buffer
 CODECS = ("lz4", "zstd")  # by their numbers in Message.fbs
 RECORD_BATCH, DICTIONARY = "record batch", "dictionary"
 
 
 class Source(io.BufferedReader):
-    """The file object that Arrow reads. A read takes memory for the bytes in the file, whatever length is requested."""
+    """The file object that Arrow reads. A read needs memory only for bytes that the file has, whatever length is
+    requested."""
 
     position = 0
     is_file = False  # whether it is the file form, whose first bytes have been skipped
@@ -40,19 +42,19 @@ class Source(io.BufferedReader):
         return data
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Move, and keep `position`, which messages about damaged files name."""
+        """Move to a position, and store it in `position` for messages about damaged files."""
         self.position = super().seek(offset, whence)
         return self.position
 
     def pass_start(self) -> None:
-        """Skip the first eight bytes of the file form. The stream form follows, and then a footer."""
+        """Skip the first eight bytes of the file form; a stream and a footer follow them."""
         self.is_file = self.peek(len(FILE_START)).startswith(FILE_START)
         if self.is_file:
             self.read(len(FILE_START))
 
 
 def _has_room(size: int) -> bool:
-    """Return whether `size` bytes can be allocated. Pages without writes take no memory."""
+    """Return whether `size` bytes can be allocated. The trial takes no memory, since it writes to no page."""
     try:
         np.empty(size, np.uint8)
     except (MemoryError, ValueError):
@@ -63,7 +65,8 @@ def _has_room(size: int) -> bool:
 def has_forged_length(source: Source, end: int) -> bool:
     """Return whether an uncompressed length in the message that ends at byte `end` is wrong.
 
-    Its buffers are decompressed and counted. The ratio alone proves nothing: zstd packs 128 KiB into 4 bytes.
+    The buffers of the message are decompressed and counted. A high ratio proves nothing: zstd packs 128 KiB into 4
+    bytes.
     """
     source.pass_start()
     for message in pa.ipc.MessageReader.open_stream(pa.PythonFile(source, "r")):
@@ -104,7 +107,7 @@ def _is_true(stored: pa.Buffer, codec: str) -> bool:
     return size == claim
 
 
-# FlatBuffers (https://flatbuffers.dev/internals): a table begins with the distance back to its list of fields
+# FlatBuffers (https://flatbuffers.dev/internals): a table begins with the distance back to its list of fields (vtable)
 
 
 def _number(data: bytes, offset: int, width: int) -> int:
@@ -116,7 +119,7 @@ def _table(data: bytes, offset: int) -> int:
 
 
 def _field(data: bytes, table: int, field: int) -> int:
-    """Return the position of a field of a table; 0 where the table leaves it out."""
+    """Return the position of a field of a table; 0 if the table does not have the field."""
     listed = table - _number(data, table, 4)
     slot = 4 + 2 * field
     offset = _number(data, listed + slot, 2) if slot < _number(data, listed, 2) else 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that the search in folders and globs leaves out, and the one line about them, which `run`, `plan` and `init`
+"""Files that the search in folders and globs leaves out, and the line about them that `run`, `plan` and `init`
 print."""
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from curation.reading.globs import HIDDEN, NEVER_DATA
 PARTIAL = (".part", ".partial", ".crdownload", ".download", ".incomplete", ".aria2", ".tmp")
 ARCHIVES = (".zip", ".tar", ".tgz", ".7z", ".rar")
 DOCUMENTS = (".pdf", ".doc", ".docx", ".odt", ".rtf", ".epub", ".xml", ".xlsx")
-MAX_SUFFIXES, MAX_HIDDEN = 5, 3  # that the line names
+MAX_SUFFIXES, MAX_HIDDEN = 5, 3  # names in the line
 
 
 class LeftOut:
-    """Files that were found and are not read.
+    """Files that the search found but that are not read.
 
-    unknown   files whose names tell no format -> bytes
-    links     broken links with names of a known format, and links to a file that is read -> why; None: they are errors
+    unknown   files whose names do not tell their format -> bytes
+    links     broken links with names of a known format, and links to files that are read -> reason; None: such links
+              are errors
     hidden    files with names of a known format that begin with `_` or `.`, or are in such a folder -> bytes
     """
 
@@ -31,10 +32,10 @@ class LeftOut:
         self.unknown: dict[str, int] = {}
         self.hidden: dict[str, int] = {}
         self.links: dict[str, str] | None = None
-        self._example = ""  # a path that reads the first of the hidden files
+        self._example = ""  # a path with which an input reads the first hidden file
 
     def add_unknown(self, paths: Iterable[str]) -> None:
-        """Note files whose suffix no format has, with their sizes."""
+        """Add files with an unknown suffix, and their sizes."""
         self.unknown |= {path: _bytes_of(path) for path in paths}
 
     def add_hidden(self, paths: Iterable[str], root: str, size_of: Callable[[str], int] | None = None) -> None:
@@ -44,7 +45,7 @@ class LeftOut:
             self.hidden[path] = (size_of or _bytes_of)(path)
 
     def add(self, other: LeftOut) -> None:
-        """Take over what another search left out. The first example is kept."""
+        """Add the files that another search left out. The first example is kept."""
         self.unknown |= other.unknown
         self.hidden |= other.hidden
         self._example = self._example or other._example
@@ -66,7 +67,7 @@ class LeftOut:
         )
 
     def hidden_line(self) -> str:
-        """Return the part of the line on hidden files; "" without any."""
+        """Return the part of the line about hidden files; "" without any."""
         if not self.hidden:
             return ""
         named = ", ".join([*[*self.hidden][:MAX_HIDDEN], *["..."] * (len(self.hidden) > MAX_HIDDEN)])
@@ -88,7 +89,8 @@ def _bytes_of(path: str) -> int:
 
 
 def _path_to_read(path: str, root: str) -> str:
-    """A path that reads a hidden file and those like it: its outermost hidden folder, or a glob for its name."""
+    """Return a path with which an input reads a hidden file and similar ones: its outermost hidden folder, or a
+    glob."""
     parts = path.removeprefix(root).strip("/").split("/")
     first_hidden = next(number for number, part in enumerate(parts) if part.startswith(HIDDEN))
     above = path.removesuffix("/".join(parts[first_hidden:]))
@@ -98,8 +100,8 @@ def _path_to_read(path: str, root: str) -> str:
 
 
 def hidden_below(folder: str, is_run: Callable[[str], bool]) -> Iterable[str]:
-    """Yield the files in a hidden folder and below it, sorted, except those that hold no data of the user, and outputs
-    of runs. Folders that cannot be listed are passed over: no run reads them."""
+    """Yield the files in a hidden folder and its subfolders, sorted. Folders of other programs (NEVER_DATA) and outputs
+    of runs are skipped. Folders that cannot be listed are skipped too, since no run reads them."""
     if os.path.basename(folder) in NEVER_DATA or is_run(folder):
         return
     for parent, folders, names in os.walk(folder):

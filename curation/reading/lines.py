@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JSON Lines, as orjson reads them.
+"""Parses JSON Lines, with the same results as orjson.
 
-A kernel parses the lines in which it finds nothing unusual: 1.3 GB/s on one core, without Python objects or the GIL.
-orjson with Arrow's conversion reaches 430 MB/s and parses every other line. A byte order mark at the start of a file is
-not part of the text.
+A kernel parses lines without unusual content at 1.3 GB/s on one core, without Python objects or the GIL. orjson parses
+all other lines; with Arrow's conversion it reaches 430 MB/s. A byte order mark at the start of a file is not part of
+the text.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ LAST_STEP = 1 << 16  # bytes read after a range to find the end of its last line
 EXPONENT = orjson.dumps(1e300).decode()[1:-3]  # as orjson writes it: e+ or e
 LONG_FLOAT = re.compile(r"\de\+?(?:1[89]|[2-9]\d|[1-9]\d\d)(?!\d)")  # 1e18 or more
 LONG_DIGITS = 19
-MAX_KERNEL_COLUMNS = 64  # carried; the kernel reads all lines once for each, orjson once for all
-NO_JSON = re.compile("NaN|Infinity")  # numbers that `json.dumps` of Python writes
+MAX_KERNEL_COLUMNS = 64  # with more carried columns, orjson is used: the kernel reads all lines once per column
+NO_JSON = re.compile("NaN|Infinity")  # Python's `json.dumps` writes them, but they are not JSON
 
 
 LineParser = Callable[[np.ndarray, int, int, SourceFile, int, int], Documents]  # as `parse_lines`
@@ -46,9 +46,9 @@ LineParser = Callable[[np.ndarray, int, int, SourceFile, int, int], Documents]  
 class Block(NamedTuple):
     """Whole lines of a file.
 
-    offset          of the first line, in bytes of the decompressed file
-    error           damage after the lines, or why the line after them was skipped; "" where neither is the case
-    skipped_lines   1 where a line was skipped, else 0
+    offset          position of the first line in bytes of the decompressed file
+    error           damage after the lines, or why the line after them was skipped; "" for neither
+    skipped_lines   1 if a line was skipped, else 0
     """
 
     data: np.ndarray  # uint8
@@ -60,8 +60,8 @@ class Block(NamedTuple):
 def read_jsonl(file_range: FileRange, batch_bytes: int, parse: LineParser | None = None) -> Iterator[Documents]:
     """Yield the documents of the lines that begin in a range, about `batch_bytes` of the file at a time.
 
-    Lines that are no documents are rejected, and so is the rest of a damaged file. `parse` replaces `parse_lines`;
-    its documents may have a frame of its engine as table.
+    Lines that are no documents are rejected, and so is the rest of a damaged file. `parse` replaces `parse_lines`. The
+    `table` of its documents may be a frame of an engine.
     """
     with open_planned(file_range.file) as stream:
         yield from read_stream(stream, file_range, batch_bytes, parse)
@@ -79,7 +79,7 @@ def read_stream(
             row += documents.rows
             line += documents.lines
             yield documents
-            del documents  # only the caller decides how long a batch lives
+            del documents  # do not keep a batch alive while the caller waits for the next
         if block.error:
             reject = Rejected(row, line, block.offset + len(block.data), block.error)
             yield Documents(schema_of(file_range.file.carried).empty_table(), [reject], 1, block.skipped_lines)
@@ -88,7 +88,7 @@ def read_stream(
 
 
 def read_files(file_ranges: Sequence[FileRange], batch_bytes: int) -> Iterator[Documents]:
-    """Yield the documents of small files, about `batch_bytes` at a time: the same as `read_jsonl` file by file."""
+    """Yield the documents of small files, about `batch_bytes` at a time. They are the same as those of `read_jsonl`."""
     row = first = 0
     while first < len(file_ranges):
         texts: list[bytes] = []
@@ -169,7 +169,7 @@ def _mark_length(data: np.ndarray) -> int:
 
 
 def _skip_line(stream: Any, block_bytes: int, offset: int) -> tuple[np.ndarray, int]:
-    """Read to the end of a line without keeping it. Return the bytes after it in the last block, and their offset."""
+    """Read to the end of a line without storing it. Return the bytes after it in the last block, and their offset."""
     while True:
         fresh, _ = read_after(NOTHING, stream, block_bytes)
         newline = jsonl.find_newline(fresh, 0, len(fresh))
@@ -209,7 +209,8 @@ def _strings(offsets: np.ndarray, data: np.ndarray, valid: np.ndarray | None = N
 def _parse_block(
     data: np.ndarray, offset: int, file: SourceFile, row: int, line: int, parse: LineParser | None = None
 ) -> Iterator[Documents]:
-    """Yield the documents of whole lines, LINES_AT_ONCE at a time. `offset`, `row`, `line`: those of the first line."""
+    """Yield the documents of whole lines, LINES_AT_ONCE at a time. `offset`, `row` and `line` are those of the first
+    line."""
     for batch, lines in _cut_lines(data):
         documents = (parse or parse_lines)(batch, lines, offset, file, row, line)
         row, line, offset = row + documents.rows, line + lines, offset + len(batch)
@@ -233,7 +234,7 @@ def _cut_lines(data: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
 def parse_lines(
     data: np.ndarray, lines: int, offset: int, file: SourceFile, first_row: int, first_line: int
 ) -> Documents:
-    """Return the documents of whole lines. `offset`, `first_row`, `first_line`: those of the first line."""
+    """Return the documents of whole lines. `offset`, `first_row` and `first_line` are those of the first line."""
     starts = np.empty(lines + 1, np.int64)
     starts[-1] = len(data)
     parsed = _parse(data, starts, file.text_column, file.id_column)
@@ -271,13 +272,13 @@ def parse_lines(
 def parse_others(
     data: np.ndarray, starts: np.ndarray, status: np.ndarray, offset: int, file: SourceFile, row: int, line: int
 ) -> Documents:
-    """Return what is missing where another parser has found the PLAIN lines, and left lines as UNUSUAL.
+    """Parse the UNUSUAL lines that another parser has left, after it has parsed the PLAIN lines.
 
-    starts, status      first byte of each line and the end of the last, and what each line is; UNUSUAL becomes BLANK
-                        for blank lines, and PLAIN for documents
-    offset, row, line   those of the first line
+    starts, status      first byte of each line and the end of the last line; kind of each line. UNUSUAL is replaced by
+                        BLANK for blank lines, and by PLAIN for documents
+    offset, row, line   offset, row and number of the first line
 
-    The table has the documents of the lines that were UNUSUAL; the rest is that of all lines.
+    Returns documents whose table has only the lines that were UNUSUAL; their other fields are for all lines.
     """
     lines = [(int(k), data[starts[k] : starts[k + 1]].tobytes()) for k in np.flatnonzero(status == jsonl.UNUSUAL)]
     others = [(k, raw.rstrip(b"\n") + b"\n") for k, raw in lines if raw.strip(BLANKS)]
@@ -303,7 +304,7 @@ def parse_others(
 
 
 def _carried(data: np.ndarray, starts: np.ndarray, name: str, status: np.ndarray) -> tuple[pa.Array, np.ndarray]:
-    """Return another field of every line (large_string), and per line whether the kernel could read it (bool)."""
+    """Return the field `name` of every line (large_string), and per line whether the kernel could read it (bool)."""
     parsed = _parse(data, starts.copy(), name, "")
     return parsed.text, parsed.status == jsonl.PLAIN
 
@@ -324,7 +325,7 @@ def _parse_unusual(
 
 
 def look_up(record: dict[str, object], name: str) -> object:
-    """Return a field by its name, or by a dotted path into nested objects; MISSING where there is none."""
+    """Return a field by its name, or by a dotted path into nested objects; MISSING if there is none."""
     if name in record:
         return record[name]
     value: object = record
@@ -369,7 +370,7 @@ def _is_rounded(value: str | None) -> bool:
 
 
 def _exact_integer(digits: str) -> object:
-    """Return an integer that orjson writes with the digits of the file."""
+    """Return an integer in a form that orjson writes with the same digits as the file."""
     return int(digits) if len(digits) < LONG_DIGITS else orjson.Fragment(digits)
 
 

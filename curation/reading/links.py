@@ -13,15 +13,15 @@ from curation.reading.page_encodings import decode
 
 MAX_LINKS, MAX_URL_CHARS = 10_000, 2_048  # with a long base, a page of 5 MB would have gigabytes of links
 SCHEMES = ("http", "https")
-NOT_FOLLOWED = {"nofollow", "sponsored", "ugc"}  # link types of authors who do not recommend the target
+NOT_FOLLOWED = {"nofollow", "sponsored", "ugc"}  # link types by which authors say that they do not recommend the target
 
 
 def links_of(page: bytes, charset: str, url: str) -> str:
     """Return the URLs of the first 10,000 different links of a page, in their order, as a JSON array.
 
     page      bytes of HTML within the bounds of `curation.reading.pages`
-    charset   label of the server
-    url       the address of the page, by which links are resolved, after its `<base>`
+    charset   encoding that the server named; "" without one
+    url       address of the page; relative links are resolved by it, or by the page's `<base>`
 
     Links are `<a href>` and `<area href>` to http and https, without fragments. Left out are those with `rel=nofollow`,
     `sponsored` or `ugc`, all of a page whose robots may not follow them, and URLs of more than 2,048 characters.
@@ -52,7 +52,7 @@ def _words(node: Any, name: str) -> set[str]:
 
 
 def _joined(url: str, link: str) -> str:
-    """The URL of a link on a page; "" for one that is none, or too long."""
+    """Return the URL of a link on a page; "" if it is not http(s), invalid or too long."""
     try:
         resolved = urldefrag(urljoin(url, link.strip())).url
         return resolved if len(resolved) <= MAX_URL_CHARS and urlsplit(resolved).scheme in SCHEMES else ""

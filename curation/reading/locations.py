@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Locations of records: the file of a slice that holds a record, and its line or number in that file.
 
-A slice does not store the location of each record. A record follows the one before it in the same file, except at the
-start of a file and after blank lines: only these locations are stored.
+A slice does not store the location of each record. Usually a record directly follows the record before it in the same
+file. Only the locations at the start of a file and after blank lines are stored.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ import numpy as np
 
 
 class Location(NamedTuple):
-    """The location of a record. Each record after it, up to the next stored location, is one line further in the same
+    """The location of a record. Up to the next stored location, each following record is on the next line of the same
     file.
 
     row         position of the record in the slice
     file_index  position of the file among those of the slice
-    line        its line for JSON Lines, else its number among the records of the file; from 0, in the slice's range
+    line        for JSON Lines the line of the record, else its number among the records; from 0, in the range of the
+                slice
     """
 
     row: int
@@ -32,7 +33,7 @@ def locations_after(blank: np.ndarray, row: int, line: int) -> list[Location]:
     """Return the location after each group of consecutive blank lines.
 
     blank      int64, ascending: blank lines
-    row, line  position in the slice, and line, of the first record or blank line that was read with them
+    row, line  position in the slice, and line, of the first record or blank line of the same block
     """
     if not len(blank):
         return []
@@ -42,10 +43,10 @@ def locations_after(blank: np.ndarray, row: int, line: int) -> list[Location]:
 
 
 def locations_of_files(blank: Sequence[Location], starts: Sequence[int], row: int, first_file: int) -> list[Location]:
-    """Return the locations of files whose lines were read together: at the start of each, and after its blank lines.
+    """Return the locations of files whose lines were read together: at the start of each file, and after blank lines.
 
     blank       locations after blank lines, with lines counted over all files
-    starts      lines before each file
+    starts      number of lines before each file
     row         position in the slice of the first record
     first_file  position of the first file in the slice
     """
@@ -62,5 +63,5 @@ def locations_of_files(blank: Sequence[Location], starts: Sequence[int], row: in
 
 
 def shifted(locations: Sequence[Location], rows: int, files: int) -> list[Location]:
-    """Return locations after so many rows and files of the slice."""
+    """Return locations moved by `rows` rows and `files` files of the slice."""
     return [Location(location.row + rows, location.file_index + files, location.line) for location in locations]

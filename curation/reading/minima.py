@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The least amounts that an input must give: `min_bytes` and `min_documents`."""
+"""Checks of the minimum amounts that an input must have: `min_bytes` and `min_documents`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records of web archives that are no documents, counted. Readers skip types that ISO 28500 does not have, as it says;
-a damaged type may hide a document, so a warning counts these."""
+"""Counts records of web archives that are no documents. Readers skip unknown types, as ISO 28500 requires. A damaged
+type may hide a document, so a warning counts unknown types."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from curation.base.errors import counted
 from curation.base.records import NOT_PAGE, OF_FILE, UNKNOWN_TYPE, OtherRecord
 
 TYPES = ("warcinfo", "response", "resource", "request", "metadata", "revisit", "conversion", "continuation")
-MAX_CHARACTERS = 40  # of a type
-MAX_TYPES = 8  # with a count of their own
+MAX_CHARACTERS = 40  # maximum length of a shown type
+MAX_TYPES = 8  # types that are counted separately
 OTHERS = ""
 OtherCounts = dict[str, dict[str, int]]  # why -> name -> number of records
 
@@ -19,8 +19,8 @@ OtherCounts = dict[str, dict[str, int]]  # why -> name -> number of records
 def add_types(counts: dict[str, int], more: Iterable[tuple[str, int]]) -> None:
     """Add the counts of types, in place.
 
-    The first MAX_TYPES in alphabetical order have counts of their own, all others one. So the result does not depend on
-    the order in which counts are added up.
+    The first MAX_TYPES in alphabetical order are counted separately, all others together. So the result does not depend
+    on the order in which counts are added.
     """
     for name, count in more:
         counts[name] = counts.get(name, 0) + count
@@ -41,12 +41,12 @@ def add_records(counts: OtherCounts, records: Iterable[OtherRecord]) -> None:
 
 
 def not_pages(counts: Mapping[str, Mapping[str, int]]) -> int:
-    """Return the number of these records that have a position."""
+    """Return the number of responses that are no pages, the only ones of these records with a position."""
     return sum(counts.get(NOT_PAGE, {}).values())
 
 
 def reported(counts: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
-    """Return the counts for `report.json`: "types" of records, and "content" of answers that are no pages."""
+    """Return the counts for `report.json`: "types" of skipped records, and "content" of responses that are no pages."""
     types: dict[str, int] = {}
     for why in counts.keys() - {NOT_PAGE, OF_FILE}:
         add_types(types, counts[why].items())
@@ -57,7 +57,7 @@ def reported(counts: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int
 
 
 def other_warnings(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """Return the warnings about records of unknown types, and about files of which no record is read."""
+    """Return the warnings about records of unknown types, and about files without any document."""
     warnings = [types_warning(counts[UNKNOWN_TYPE])] if counts.get(UNKNOWN_TYPE) else []
     if files := counts.get(OF_FILE):
         named = ", ".join(sorted(name for name in files if name != OTHERS))

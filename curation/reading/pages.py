@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The main text of HTML pages, by Resiliparse, trafilatura or jusText, and bounds on pages before parsing.
+"""Finds the main text of HTML pages by Resiliparse, trafilatura or jusText, and checks bounds on pages before parsing.
 
-Resiliparse takes up to 113 times the bytes of a page, and its time grows with the depth of nested tags. trafilatura and
-jusText are Python over lxml. The time of jusText, which trafilatura falls back to, grows with the square of the
-paragraphs.
+Resiliparse needs memory of up to 113 times the bytes of a page, and its time grows with the depth of nested tags.
+trafilatura and jusText are Python over lxml. The time of jusText, which trafilatura falls back to, grows with the
+square of the paragraphs.
 
 The bounds reject pages that would take a gigabyte or minutes. They only look at tag names: a page that hides its tags
 in comments or attributes on purpose can still take longer.
@@ -25,28 +25,28 @@ from curation.reading.extract_settings import DROP, JUSTEXT, NO_LANGUAGE, RESILI
 from curation.reading.page_encodings import decode
 
 MAX_PAGE_BYTES = 5_250_000  # of HTML: up to 600 MB of memory. Common Crawl truncates pages at 5 MiB (1 MiB until 2025)
-MAX_ATTRIBUTES = 5_000  # per tag; time is quadratic: 100,000 take 13 s
+MAX_ATTRIBUTES = 5_000  # per tag; the time is quadratic: 100,000 attributes take 13 s
 MAX_NESTING = (
     20_000_000  # sum over all tags of the number of open tags: 6,300 nested <div> take 0.4 s, 80,000 take 64 s
 )
-FEW_TAGS = 1_000  # harmless at any nesting
-FORMATTING_WEIGHT = 20  # parsers recreate unclosed formatting tags in every later block, 400 bytes each
+FEW_TAGS = 1_000  # pages with fewer tags are harmless at any nesting
+FORMATTING_WEIGHT = 20  # parsers recreate each unclosed formatting tag in every later block, which takes 400 bytes
 FORMATTING = {b"b", b"big", b"code", b"em", b"font", b"i", b"nobr", b"s", b"small", b"strike", b"strong", b"tt", b"u"}
-CLOSED_BY_OTHERS = {  # tags that others close, and tags without content
+CLOSED_BY_OTHERS = {  # tags that other tags close, and tags without content
     b"a", b"area", b"base", b"br", b"col", b"dd", b"dt", b"embed", b"hr", b"img", b"input", b"li", b"link", b"meta",
     b"option", b"p", b"param", b"source", b"tbody", b"td", b"tfoot", b"th", b"thead", b"tr", b"track", b"wbr",
 }  # fmt: skip
 WEIGHTS = dict.fromkeys(CLOSED_BY_OTHERS, 0) | dict.fromkeys(FORMATTING, FORMATTING_WEIGHT)
 TAG = re.compile(rb"<(/?[a-z][a-z0-9:-]*)")
 LONG_TAG = re.compile(rb"<[a-zA-Z][^<>]{%d,}" % (2 * MAX_ATTRIBUTES))
-MAX_TAGS = 100_000  # for trafilatura and jusText, with ends of tags: up to 4 s and 217 MB
-MAX_BREAKS = 15_000  # tags of these that may end a paragraph: up to 26 s where each paragraph is a word
+MAX_TAGS = 100_000  # for trafilatura and jusText, start and end tags: up to 4 s and 217 MB
+MAX_BREAKS = 15_000  # of these, tags that may end a paragraph: up to 26 s if each paragraph is a word
 BREAKS = {
     b"blockquote", b"body", b"br", b"caption", b"center", b"col", b"colgroup", b"dd", b"div", b"dl", b"dt", b"fieldset",
     b"form", b"h1", b"h2", b"h3", b"h4", b"h5", b"h6", b"legend", b"li", b"optgroup", b"option", b"p", b"pre", b"table",
     b"td", b"textarea", b"tfoot", b"th", b"thead", b"tr", b"ul",
 }  # fmt: skip
-PACKAGES = {  # on which results depend
+PACKAGES = {  # packages on which results depend
     RESILIPARSE: ("resiliparse",),
     TRAFILATURA: ("resiliparse", "trafilatura", "justext", "lxml"),
     JUSTEXT: ("resiliparse", "justext", "lxml"),
@@ -58,11 +58,10 @@ QUOTED = re.compile(rb"\"[^\"]*\"|'[^']*'")
 
 
 def extractor(extract: Extract) -> Callable[..., tuple[str, bool]]:
-    """Return the function from a page, the label of its encoding from the server and the codec that its input sets to
-    its main text, and whether malformed bytes became U+FFFD in it (`curation.reading.page_encodings.decode`).
-
-    The function raises ValueError for a page above the bounds, or that the library cannot read. Raises InputError where
-    a package is missing.
+    """Return a function that returns the main text of a page, and whether malformed bytes became U+FFFD in it. Its
+    arguments are the page, the encoding label that the server sent, and the codec that the input sets
+    (`curation.reading.page_encodings.decode`). The function raises ValueError for a page that exceeds the bounds or
+    that the library cannot read. Raises InputError if a package is missing.
     """
     try:
         from resiliparse.extract.html2text import extract_plain_text
@@ -103,14 +102,14 @@ def version_of(package: str) -> str:
 
 
 def _by_lxml(main_text: Callable[[str], str], name: str, html: str) -> str:
-    """The main text by a library that reads pages with lxml, which ends at a NUL, refuses text that declares an
-    encoding, and takes what does not begin as a page for a part of one."""
+    """Return the main text that a library based on lxml finds. lxml stops at a NUL, refuses text that declares an
+    encoding, and treats text that does not begin like a page as a part of a page."""
     html = XML_DECLARATION.sub("", html).replace("\0", "")
     try:
         return main_text(html if PAGE_START.match(html) else f"<!doctype html>\n{html}")
     except MemoryError:
         raise
-    except Exception as error:  # of any class: these libraries meet pages that their authors have not seen
+    except Exception as error:  # these libraries raise errors of any class for unusual pages
         what = " ".join(str(error).split())[:100]
         raise ValueError(f"{name} cannot read the page: {type(error).__name__}{': ' * bool(what)}{what}") from None
 
@@ -131,7 +130,7 @@ def _load_trafilatura(extract: Extract) -> Callable[[str], str]:
         import trafilatura
     logger = logging.getLogger("trafilatura")
     if not logger.handlers:
-        logger.addHandler(logging.NullHandler())  # otherwise a page without text is a line on standard error
+        logger.addHandler(logging.NullHandler())  # otherwise a page without text prints a line on standard error
     left_out = [f"//{name}" for name in extract.dropped] or None
     return lambda html: trafilatura.extract(html, prune_xpath=left_out) or ""
 

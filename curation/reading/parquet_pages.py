@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many bytes rows of a Parquet file have at most once they are decoded, by the headers of its pages.
+"""Upper bounds of the decoded size of rows of a Parquet file, from the headers of its pages.
 
 A footer has the sizes of encoded columns. With a dictionary, 4,000 rows of one text of 1 MB are a file of 386 bytes.
-The headers tell the encoding of a page (https://parquet.apache.org/docs/file-format): values that a page spells out
-have at most the size of the page. Each of the others has at most that of the longest value in the dictionary, or of its
-page.
+The headers name the encoding of a page (https://parquet.apache.org/docs/file-format). If a page has its values in full,
+they have together at most the size of the page. Otherwise each value is at most as long as the longest value in the
+dictionary, or as the page.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import pyarrow.parquet as pq
 
 from curation.reading.documents import LINES_AT_ONCE
 
-MIN_ROWS = 8  # decoded at once: a step takes 40 us, and the bound of a page may be far above its values
-UNKNOWN_BYTES = 1 << 40  # of a row: MIN_ROWS are decoded at once
-HEADER_BYTES, MAX_HEADER_BYTES = 1 << 9, 1 << 20  # those with statistics are long
+MIN_ROWS = 8  # minimum rows to decode at once: a step takes 40 us, and the bound of a page may be far above its values
+UNKNOWN_BYTES = 1 << 40  # assumed for an unknown row, so that only MIN_ROWS are decoded at once
+HEADER_BYTES, MAX_HEADER_BYTES = 1 << 9, 1 << 20  # headers with statistics are long
 MAX_DICTIONARY_BYTES = 1 << 26
 ROW_BYTES = 16  # of a row without its values: offsets
 SPELLED_OUT = (0, 6)  # PLAIN, DELTA_LENGTH_BYTE_ARRAY
@@ -32,7 +32,7 @@ WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96"
 
 
 class RowBounds(NamedTuple):
-    """The most bytes that the rows before a row have once they are decoded; straight lines are between these points.
+    """Points (row, upper bound of the decoded bytes of all rows before it); between points, the bound is linear.
 
     rows   ascending from 0, int64
     bytes  ascending from 0, float64
@@ -42,14 +42,14 @@ class RowBounds(NamedTuple):
     bytes: np.ndarray
 
     def rows_from(self, row: int, size: int) -> int:
-        """Return how many rows from `row` on have at most `size` bytes; MIN_ROWS to LINES_AT_ONCE."""
+        """Return how many rows from `row` on have at most `size` bytes; at least MIN_ROWS, at most LINES_AT_ONCE."""
         most = float(np.interp(row, self.rows, self.bytes)) + size
         return min(max(int(np.interp(most, self.bytes, self.rows)) - row, MIN_ROWS), LINES_AT_ONCE)
 
 
 def bounds_of(path: str, opened: pq.ParquetFile, groups: Sequence[int], names: Sequence[str]) -> RowBounds:
-    """Return the bounds of the rows in consecutive row groups, with the columns `names`. `path` is "" for a file whose
-    pages cannot be looked at, and MIN_ROWS of it are decoded at once."""
+    """Return the bounds of the rows in consecutive row groups, with the columns `names`. If the pages of a file cannot
+    be read, `path` is "", and MIN_ROWS are decoded at once."""
     kept = _dictionary_columns(opened)
     rows, sizes = [np.zeros(1)], [np.zeros(1)]
     with open(path or "/dev/null", "rb") as file:
@@ -69,13 +69,14 @@ def bounds_of(path: str, opened: pq.ParquetFile, groups: Sequence[int], names: S
 
 
 def _dictionary_columns(opened: pq.ParquetFile) -> set[str]:
-    """The columns that Arrow reads as positions in a dictionary."""
+    """Return the columns that Arrow reads as positions in a dictionary."""
     return {field.name for field in opened.schema_arrow if pa.types.is_dictionary(field.type)}
 
 
 def _line_of(file: BinaryIO, column: Any, rows: int, stays: bool) -> RowBounds:
-    """The bounds of a column in a row group. `stays`: its dictionary is not resolved."""
-    if column.physical_type in WIDTHS or "." in column.path_in_schema:  # or a list, whose rows have no pages
+    """Return the bounds of a column in a row group. `stays`: whether Arrow keeps positions in a dictionary."""
+    # Numbers, or a list, whose pages do not show its rows
+    if column.physical_type in WIDTHS or "." in column.path_in_schema:
         size = max(column.num_values * WIDTHS.get(column.physical_type, 0), column.total_uncompressed_size)
         return RowBounds(np.array([0, rows]), np.array([0, size]))
     ends, sizes = [0], [0]
@@ -92,7 +93,7 @@ def _line_of(file: BinaryIO, column: Any, rows: int, stays: bool) -> RowBounds:
 
 
 def _pages(file: BinaryIO, column: Any, stays: bool) -> Iterator[tuple[int, int]]:
-    """Yield (values, their bytes at most) of each data page."""
+    """Yield (number of values, upper bound of their bytes) for each data page."""
     starts = [column.data_page_offset, column.dictionary_page_offset if column.has_dictionary_page else None]
     offset = min((start for start in starts if start), default=0)
     end, longest = offset + column.total_compressed_size, 0
@@ -112,7 +113,7 @@ def _pages(file: BinaryIO, column: Any, stays: bool) -> Iterator[tuple[int, int]
 
 
 def _longest(file: BinaryIO, offset: int, stored: int, size: int, codec: str) -> int:
-    """The size of the longest value in a page of a dictionary; the size of the page where it cannot be decompressed."""
+    """Return the size of the longest value in a dictionary page; the size of the page if it cannot be decompressed."""
     if size > MAX_DICTIONARY_BYTES:
         return size
     file.seek(offset)
@@ -133,7 +134,7 @@ def _longest(file: BinaryIO, offset: int, stored: int, size: int, codec: str) ->
 
 
 def _header(file: BinaryIO, offset: int) -> tuple[dict[int, Any], int]:
-    """The header of a page by the numbers of its fields in parquet.thrift, and its length."""
+    """Return the header of a page as field number in parquet.thrift -> value, and its length."""
     for size in (HEADER_BYTES, MAX_HEADER_BYTES):
         file.seek(offset)
         with suppress(IndexError):

@@ -38,13 +38,13 @@ from curation.reading.urls import is_remote, path_of, shown
 
 log = logging.getLogger(__name__)
 
-ABOUT_DATA = re.compile(  # names without a suffix that are no data
+ABOUT_DATA = re.compile(  # names without a suffix of files that are no data
     r"(?:read_?me|licen[cs]e|copying|copyright|notice|authors|changelog|changes|citation|manifest|makefile|todo|"
     r"(?:md5|sha\d+|b2|cksum)(?:sum)?s?)\b",
     re.IGNORECASE,
 )
-MAX_LISTED = 1000  # names of a folder that a message looks at
-UNNOTICED_BYTES = 1 << 20  # a smaller file is read by one task anyway
+MAX_LISTED = 1000  # names of a folder that are read for a message
+UNNOTICED_BYTES = 1 << 20  # one task reads a smaller file anyway, so it causes no warning
 MAX_FILE_BYTES = 1 << 44  # 17.6 TB: half a million slices, far above the size of real files
 STDIN = "-"
 # Files and keys that identify the output folder of a run.
@@ -56,12 +56,12 @@ COPIED = (*ReadOptions.__struct_fields__, "separator", "encoding", "delimiter", 
 
 
 def find_files(entries: Sequence[AnyInput], leave_out: str | os.PathLike[str] = "") -> list[SourceFile]:
-    """Return the files of all inputs, in the order of the recipe, sorted within each input. One warning counts the
-    files that are found and not read.
+    """Return the files of all inputs, in the order of the recipe, sorted within each input. Logs one warning about
+    files that were found but are not read.
 
-    leave_out   output folder of the run: its files are no inputs, even in a folder or glob that contains it
+    leave_out   output folder of the run. Its files are no inputs, even if a folder or glob of an input contains them
 
-    Raises InputError for a path without a file, an unknown format, a file that occurs twice (also by links), and a
+    Raises InputError for a path without a file, an unknown format, a file that occurs twice (even through links), and a
     setting that the format of a file does not use. `probe` checks the content of the files.
     """
     left_out = LeftOut()
@@ -89,7 +89,8 @@ def list_files(
 
 
 def _warn_of_whole(files: Sequence[SourceFile]) -> None:
-    """Warn of files that are read slower, or need more disk, than those of other servers."""
+    """Log a warning about files that are read slowly or copied to disk, because their server sends no parts of
+    files."""
     whole = [file for file in files if file.is_whole]
     copied = [file for file in whole if is_copied(file)]
     slow = [file for file in whole if FORMATS[file.format].is_divisible(file) and not is_copied(file)]
@@ -111,7 +112,7 @@ def broken_link(path: str) -> str:
 
 
 def _paths(entry: AnyInput, run: str, left_out: LeftOut) -> list[str]:
-    """Return the files of an input; for a data set, which is streamed, its label."""
+    """Return the paths of the files of an input; for a streamed data set, its label."""
     if isinstance(entry, HubInput):
         return [hub_label(entry)]
     try:
@@ -123,19 +124,20 @@ def _paths(entry: AnyInput, run: str, left_out: LeftOut) -> list[str]:
 
 
 def split_suffix(path: str) -> tuple[str, str]:
-    """Return (format, compression) by the suffixes of a path; "" where one is unknown."""
+    """Return (format, compression) from the suffixes of a path; "" for each that is unknown."""
     stem, suffix = os.path.splitext(path.lower())
     compression = COMPRESSIONS.get(suffix, "")
     return by_suffix(os.path.splitext(stem)[1] if compression else suffix), compression
 
 
 def _suffixes_of(path: str) -> tuple[str, str]:
-    """Return `split_suffix` of a path, without the query of a URL."""
+    """Return the result of `split_suffix` for a path, or for a URL without its query."""
     return split_suffix(path_of(path) if is_remote(path) else path)
 
 
 def has_no_suffix(path: str) -> bool:
-    """Return whether the name of a file has no suffix but that of a compression, and is not such as README."""
+    """Return whether the name of a file has no suffix except that of a compression, and is not a name such as
+    README."""
     name = os.path.basename(path)
     stem, suffix = os.path.splitext(name)
     return not os.path.splitext(stem if suffix.lower() in COMPRESSIONS else name)[1] and not ABOUT_DATA.match(name)
@@ -144,12 +146,12 @@ def has_no_suffix(path: str) -> bool:
 def _files_below(
     folder: str, unknown: list[str] | None = None, hidden: list[str] | None = None, with_bare: bool = False
 ) -> Iterable[str]:
-    """Yield all input files in a folder and below it, sorted. Links to folders are followed, but each folder is entered
-    once, and output folders of runs are skipped.
+    """Yield all input files in a folder and its subfolders, sorted. Links to folders are followed, but each folder is
+    entered only once. Output folders of runs are skipped.
 
-    unknown     files whose names tell no format are appended to it
-    hidden      files with a known format whose names or folders are hidden are appended to it
-    with_bare   whether files without a suffix are input files, since the input sets their format
+    unknown     list to which files with names of no known format are appended
+    hidden      list to which files of a known format with hidden names or folders are appended
+    with_bare   whether files without a suffix are input files, because the input sets their format
     """
     seen = {os.path.realpath(folder)}
     for parent, folders, names in os.walk(folder, onerror=_cannot_list, followlinks=True):
@@ -181,7 +183,7 @@ def has_input_file(folder: str) -> bool:
 
 
 def _is_readable_kind(path: str) -> bool:
-    """Return whether a path in a folder or glob is a file, or a broken link, which fails later when it is opened.
+    """Return whether a path in a folder or glob is a file, or a broken link, which fails later at opening.
 
     Pipes and devices may have no end: they are skipped with a warning.
     """
@@ -217,10 +219,10 @@ def _cannot_list(error: OSError) -> None:
 
 
 def _matches(path: str, leave_out: str, has_format: bool, left_out: LeftOut) -> list[str]:
-    """Return the files of a path in a recipe, sorted. An existing file with wildcards in its name is no glob.
+    """Return the files of a path in a recipe, sorted. If a file with wildcards in its name exists, the path is no glob.
 
     has_format   whether the input sets the format, so that a folder's files without a suffix are read
-    left_out     the files of a folder or glob that are not read are added to it
+    left_out     gets the files of a folder or glob that are not read
     """
     if is_remote(path):
         remote = remote_matches(path)
@@ -273,7 +275,7 @@ def _matches(path: str, leave_out: str, has_format: bool, left_out: LeftOut) -> 
 
 
 def _data_among(hidden: Sequence[str]) -> Iterable[str]:
-    """The hidden matches of a glob that are files with a known format, outside output folders of runs."""
+    """Return the hidden matches of a glob that are files of a known format and not in output folders of runs."""
     in_run = cache(lambda folder: bool(folder) and (is_run(folder) or in_run(os.path.dirname(folder.rstrip("/")))))
     return (path for path in hidden if _is_known(path) and not in_run(os.path.dirname(path)))
 
@@ -286,7 +288,8 @@ def _skipped_hint(folder: str) -> str:
 
 
 def _pattern_hint(pattern: str) -> str:
-    """The hint for a glob without a match: a folder that does not exist, or a path that is not meant literally."""
+    """Return the hint for a glob without a match: its folder does not exist, or it has an unreplaced variable or the
+    like."""
     fixed = _fixed_part(pattern)
     if (reason := unreplaced(pattern)) or not fixed or os.path.isdir(fixed):
         return f"; {reason}" if reason else ""
@@ -294,7 +297,7 @@ def _pattern_hint(pattern: str) -> str:
 
 
 def _content_hint(folder: str) -> str:
-    """The hint for a folder without an input file: the suffixes that it holds."""
+    """Return the hint for a folder without an input file: the suffixes of its files."""
     names = list(islice(chain.from_iterable(names for _, _, names in os.walk(folder)), MAX_LISTED))
     suffixes = list(dict.fromkeys(os.path.splitext(name)[1] or name for name in names))
     if not suffixes:
@@ -306,7 +309,7 @@ def _content_hint(folder: str) -> str:
 
 
 def _without(folder: str, paths: Iterable[str], asked: str) -> list[str]:
-    """Return the paths outside a folder; all paths where `asked` itself is in it."""
+    """Return the paths that are not in a folder; all paths if the path `asked` of the input is itself in the folder."""
     if not folder or _is_in(folder, os.path.realpath(_fixed_part(asked))):
         return list(paths)
     real = RealPaths()
@@ -318,7 +321,8 @@ def _is_in(folder: str, path: str) -> bool:
 
 
 class RealPaths:
-    """`os.path.realpath` that resolves each folder once: ten times as fast for many files in few folders."""
+    """Does the same as `os.path.realpath`, but resolves each folder once. It is ten times as fast for many files in few
+    folders."""
 
     def __init__(self) -> None:
         self._folder = cache(os.path.realpath)
@@ -331,14 +335,14 @@ class RealPaths:
 
 
 def _fixed_part(path: str) -> str:
-    """Return the folder in which a glob begins to search; a path without wildcards unchanged."""
+    """Return the folder in which a glob begins to search; a path without wildcards is returned unchanged."""
     while glob.has_magic(path):
         path = os.path.dirname(path)
     return path
 
 
 def _listed(entry: FilesInput) -> list[str]:
-    """Return the paths of an input: its own, or those of its list."""
+    """Return the paths of an input: its own path, or those in its list."""
     if not entry.path.startswith(LIST_MARK):
         return [entry.path]
     path = os.path.expanduser(entry.path.removeprefix(LIST_MARK))
@@ -437,10 +441,10 @@ def _status(path: str) -> tuple[int, int]:
 
 
 def _links_to_others(paths: Sequence[str]) -> dict[str, str]:
-    """The links to files that are among the paths under another name -> why a run cannot read both."""
+    """Return link -> why a run cannot read it, for links to files that are also among the paths."""
     real_path = RealPaths()
     first: dict[str, str] = {}
-    for path in sorted(filterfalse(is_remote, paths), key=os.path.islink):  # files come before the links to them
+    for path in sorted(filterfalse(is_remote, paths), key=os.path.islink):  # files are sorted before links
         first.setdefault(real_path(path), path)
     linked = {path: first[real_path(path)] for path in paths if os.path.islink(path)}
     return {
@@ -449,7 +453,7 @@ def _links_to_others(paths: Sequence[str]) -> dict[str, str]:
 
 
 def _check_once(paths: Iterable[str]) -> None:
-    """Raise InputError where a file occurs twice, also by links."""
+    """Raise InputError if a file occurs twice, even through links."""
     seen: dict[str, str] = {}
     real_path = RealPaths()
     for path in paths:

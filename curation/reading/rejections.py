@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records that are no documents, where no run reads the inputs: a warning with their number and first examples."""
+"""A warning about records that are no documents, for inputs that are read outside a run. It has their number and the
+first examples."""
 
 from __future__ import annotations
 
@@ -16,12 +17,12 @@ from curation.reading.source_files import Slice
 from curation.reading.streams import is_damage
 from curation.reading.urls import shown
 
-MAX_EXAMPLES = 3  # that a message names, of each kind
+MAX_EXAMPLES = 3  # examples of each kind in a message
 REMEDY = 'Mend the files, or give errors="warn" to leave these records out'
 
 
 class RejectedExample(NamedTuple):
-    """A rejected record. `line` is counted from 0, from the start of the slice or, if not `in_slice`, of the file."""
+    """A rejected record. `line` counts from 0, from the start of the slice if `in_slice`, else of the file."""
 
     file: str
     line: int
@@ -30,13 +31,13 @@ class RejectedExample(NamedTuple):
 
 
 class RecordTally(NamedTuple):
-    """The records of a slice: their number, and those that are no documents.
+    """Counts of the records of a slice, and examples of those that are no documents.
 
-    file, start   of its first range
+    file, start   file and start of its first range
     lines         lines of the slice
     damaged       number of files that were not read to their end
-    examples      the first rejected records, and the first ones that name damage
-    others        further records of web archives
+    examples      the first rejected records, and the first records that report damage
+    others        counts of skipped records of web archives
     """
 
     file: str
@@ -50,7 +51,7 @@ class RecordTally(NamedTuple):
 
 
 def add(tally: RecordTally | None, input_slice: Slice, batch: Documents | Batch) -> RecordTally:
-    """Return the tally of a slice with one more batch; None before its first one."""
+    """Return the tally of a slice with one more batch added. `tally` is None for the first batch."""
     first = input_slice.ranges[0]
     tally = tally or RecordTally(first.file.path, first.start)
     damaged = sum(is_damage(entry.error) for entry in batch.rejected)
@@ -74,7 +75,7 @@ def add(tally: RecordTally | None, input_slice: Slice, batch: Documents | Batch)
 
 
 def report(tallies: Iterable[RecordTally], errors: str = "warn") -> None:
-    """Warn of the records that are no documents, of all slices in their order; InputError if `errors` is "raise".
+    """Warn about the records of all slices that are no documents. Raises InputError instead if `errors` is "raise".
     Records of unknown types are no error.
 
     A worker of a Dask cluster sends the warning to its clients.
@@ -103,7 +104,7 @@ def report(tallies: Iterable[RecordTally], errors: str = "warn") -> None:
 
 
 def _numbered(tallies: Iterable[RecordTally]) -> list[RejectedExample]:
-    """The examples of all slices, with their lines in the files."""
+    """Return the examples of all slices, with their line numbers in the files."""
     examples, before, file = [], 0, ""
     for tally in tallies:
         before = before if tally.file == file and tally.start else 0

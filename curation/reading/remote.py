@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files behind URLs: with retries at the same byte, and with a version to recognise changes."""
+"""Files behind URLs. A failed read is repeated from the same byte, and a version detects changes of the file."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ Answer = TypeVar("Answer")
 
 
 class RemoteFile(io.RawIOBase):
-    """A remote file. After a failed read, it is opened again and read on from the same byte.
+    """A remote file. After a failed read, it is opened again, and reading continues at the same byte.
 
-    size      in bytes; -1 where the server does not report it. Such a file is read to its end, and a position in it is
-              reached by reading.
-    version   digest that changes with the file; "" where the server reports nothing to identify a version
+    size      in bytes; -1 if the server does not report it. Such a file is read to its end, and seeking reads all bytes
+              before the position
+    version   digest that changes with the file; "" if the server reports nothing that identifies a version
 
-    planned   (size, version) at an earlier time; -1 and "" where they are not known
+    planned   (size, version) at the time of planning; -1 and "" if unknown
 
-    Raises InputError where the server refuses the file, where its answers are of two states of the file, also after
-    they were asked for again, and after TRIES failed tries. The first request of a file that is not planned ends
-    earlier if the server does not answer at all (`answers.FIRST_SECONDS`).
+    Raises InputError if the server refuses the file, and after TRIES failed tries. Responses from two versions of the
+    file count as failed tries. If the file is not planned and the server does not answer the first request at all, the
+    tries end after `answers.FIRST_SECONDS`.
     """
 
-    _source: Any = None  # `close` asks for it where `check_url` refused the path
+    _source: Any = None  # `close` reads it even if `check_url` refused the path
 
     def __init__(self, path: str, planned: tuple[int, str] = (UNKNOWN_SIZE, "")) -> None:
         check_url(path)
@@ -119,31 +119,32 @@ class RemoteFile(io.RawIOBase):
                 source.close()
 
     def readable(self) -> bool:
-        """Always: `io.BufferedReader` asks before it reads."""
+        """Return true, which `io.BufferedReader` expects."""
         return True
 
     def seekable(self) -> bool:
-        """Always: the next read opens the file at the new position."""
+        """Return true: the next read begins at the new position."""
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Set the position without a request. InputError from the end of a file whose length nobody has told."""
+        """Set the position without a request. Raises InputError for a position from the end if the length is
+        unknown."""
         if whence == os.SEEK_END and self.size == UNKNOWN_SIZE:
             raise InputError(f"{shown(self.path)}: the server does not report its length; download it first")
         self.position = {os.SEEK_SET: 0, os.SEEK_CUR: self.position, os.SEEK_END: self.size}[whence] + offset
         return self.position
 
     def tell(self) -> int:
-        """The byte that the next read begins with."""
+        """Return the position of the next read."""
         return self.position
 
     def close(self) -> None:
-        """End the open answer too."""
+        """Close the file and its open response."""
         self._drop()
         super().close()
 
     def readinto(self, buffer: Any) -> int:
-        """Fill the buffer, except at the end of the file."""
+        """Fill the buffer, or a part of it at the end of the file."""
         view, done = memoryview(buffer), 0
         while done < len(view) and (data := self._next(len(view) - done)):
             view[done : done + len(data)] = data
@@ -156,7 +157,7 @@ class RemoteFile(io.RawIOBase):
         """Return the next bytes, at most `size`; none at the end of the file."""
         at = self.position - self._block_start
         if not 0 <= at < len(self._block):
-            self._block = b""  # before the next one is made
+            self._block = b""  # free it before the next block is fetched
             self._block, self._block_start, at = self._try(lambda: self._fetch(size)), self.position, 0
         return memoryview(self._block)[at : at + size]
 
@@ -186,7 +187,7 @@ def _open_source(url: str, known: State, again: bool) -> Any:
 
 
 def cause_of(error: BaseException) -> BaseException:
-    """Return the cause of an error: fsspec raises FileNotFoundError for every refusal of a server."""
+    """Return the real cause of an error, since fsspec raises FileNotFoundError for every refusal of a server."""
     cause = error.__cause__
     hides = isinstance(error, FileNotFoundError) and cause is not None and _status(cause) != NOT_FOUND
     return cause if hides and cause is not None else error
@@ -199,7 +200,7 @@ def _status(error: BaseException) -> int:
 
 
 def refuse_local(url: str, error: BaseException) -> None:
-    """Raise OSError for a fault of this machine, such as a full disk, wherever it is among the causes of an error."""
+    """Raise OSError if an error or one of its causes is a fault of this machine, such as a full disk."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError) and cause.errno in LOCAL:
@@ -208,7 +209,7 @@ def refuse_local(url: str, error: BaseException) -> None:
 
 
 def refuse_remote(url: str, error: BaseException) -> None:
-    """Raise InputError for an error of a file system that a retry cannot change."""
+    """Raise InputError if a retry cannot help against an error of a file system."""
     status = _status(error)
     if status in DENIED:
         raise InputError(f"{shown(url)} may not be read: the server answers {status}") from None
@@ -224,5 +225,5 @@ def refuse_remote(url: str, error: BaseException) -> None:
             remedy = f". pip install {PACKAGES[protocol]}" if protocol in PACKAGES else ""
             remedy = f". {installation(EXTRAS[protocol])}" if protocol in EXTRAS else remedy
             raise InputError(f"{shown(url)} needs another package: {scrubbed(error, url)}{remedy}") from None
-        case ValueError():  # unknown protocol, host or port. The remedies of a library are for its callers
+        case ValueError():  # unknown protocol, host or port. The library's advice is for programmers, so it is cut off
             raise InputError(f"{shown(url)} cannot be opened: {scrubbed(error, url).partition('. ')[0]}") from None

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """HTTP responses in WARC files.
 
-Some files hold them as transferred, others decoded with unchanged headers. So a body that does not begin in the
-encoding of its headers is used unchanged, as in warcio.
+Some files store bodies as transferred, others store decoded bodies with unchanged headers. So a body that does not
+begin like the encoding in its headers is used unchanged, as in warcio.
 
-The media type tells HTML from text, as in browsers. Without one, or with `text/plain`, the first bytes of the body do
-(WHATWG MIME Sniffing, sections 7.1 and 7.2).
+The media type says whether a body is HTML or text, as in browsers. Without a media type, or with `text/plain`, the
+first bytes of the body decide (WHATWG MIME Sniffing, sections 7.1 and 7.2).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from curation.reading.documents import too_large
 from curation.reading.page_encodings import MARKS
 
 HEADER_END = re.compile(rb"\r?\n\r?\n")
-FOLDED = re.compile(r"\r?\n[ \t]+")  # a field value goes on in the next line
+FOLDED = re.compile(r"\r?\n[ \t]+")  # a header value that continues on the next line
 STATUS = re.compile(rb"HTTP/[0-9.]+[ \t]+([0-9]{3})\b")
 QUOTES = "\"' \t"
 HTML, TEXT = "page", "plain"  # kinds of content
-SNIFFED = ("", "unknown/unknown", "application/unknown", "*/*")  # media types that say nothing
+SNIFFED = ("", "unknown/unknown", "application/unknown", "*/*")  # media types without information
 SNIFFED_BYTES = 1445
 HTML_STARTS = re.compile(
     rb"\s*(?:<\?xml[^>]*>\s*)?"
@@ -34,10 +34,10 @@ HTML_STARTS = re.compile(
 BINARY = re.compile(rb"[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f]")
 CHUNK_START = re.compile(rb"[ \t]*([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?\r?(?:\n|\Z)")
 CHUNK_END = re.compile(rb"\r?\n|\Z")
-MAX_HEAD_BYTES = 64 << 10  # header fields after them are ignored
+MAX_HEAD_BYTES = 64 << 10  # header fields after these bytes are ignored
 MAX_CODINGS = 10
 GZIP_START, ZSTD_START, HTML_START = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"<"
-ZSTD_CUT_OFF = "Truncated compressed stream"  # of Arrow
+ZSTD_CUT_OFF = "Truncated compressed stream"  # an error of Arrow
 STEP = 1 << 16  # bytes that are decoded at once
 GZIP, ZLIB, RAW = 16 + zlib.MAX_WBITS, zlib.MAX_WBITS, -zlib.MAX_WBITS  # zlib's wbits for these forms
 
@@ -77,22 +77,22 @@ def may_be_page(content_type: str) -> bool:
 
 
 def sniff(content_type: str, body: bytes) -> str:
-    """Return HTML or TEXT; "" for other content, and for text of white space."""
+    """Return HTML or TEXT; "" for other content, and for white space alone."""
     if is_html(content_type):
         return HTML
     if not may_be_page(content_type):
         return ""
     if HTML_STARTS.match(body):
         return HTML
-    is_marked = body.startswith((*MARKS,))  # of UTF-16, whose text has NULs
+    is_marked = body.startswith((*MARKS,))  # begins with the mark of UTF-16, whose text has NULs
     return TEXT if body.strip() and (is_marked or not BINARY.search(body, 0, SNIFFED_BYTES)) else ""
 
 
 def decode(headers: dict[str, str], body: bytes, max_bytes: int) -> bytes:
     """Return the body without its transfer and content encodings (chunked, gzip, deflate, Brotli, zstd).
 
-    A truncated body gives its decoded start. Raises ValueError for a damaged body, a decoded one above `max_bytes`,
-    other encodings, and more than MAX_CODINGS of them.
+    For a truncated body, return its decoded start. Raises ValueError for a damaged body, a decoded body above
+    `max_bytes`, other encodings, and more than MAX_CODINGS encodings.
     """
     for field in ("transfer-encoding", "content-encoding"):
         codings = [coding.strip() for coding in headers.get(field, "").lower().split(",")]
@@ -167,7 +167,8 @@ def _inflate(body: bytes, form: int, max_bytes: int) -> bytes:
 
 
 def _undo_brotli(body: bytes, max_bytes: int) -> bytes:
-    """Decode Brotli (RFC 7932), which has no signature: a page that it cannot begin is one that is decoded already."""
+    """Decode Brotli (RFC 7932). Brotli has no signature. If decoding fails and the body begins like HTML, the body is
+    already decoded."""
     try:
         import brotli
     except ImportError:
@@ -178,7 +179,7 @@ def _undo_brotli(body: bytes, max_bytes: int) -> bytes:
         if body.lstrip().startswith(HTML_START):
             return body
         raise ValueError(f"the compressed page is damaged: {error}") from None
-    if len(decoded) > max_bytes:  # by at most a block: decoding ends there
+    if len(decoded) > max_bytes:  # above by at most a block, since decoding stops there
         raise ValueError(too_large(max_bytes))
     return decoded
 

@@ -21,7 +21,7 @@ def chosen(engine: Engine, frame: Frame, share: float, seed: int) -> np.ndarray:
     """Return per row whether it is in the sample (bool array).
 
     share   fraction of all documents, in (0, 1]
-    seed    of a 64-bit hash of id, text and seed: the choice depends on neither position nor slices
+    seed    the choice is by a 64-bit hash of id, text and seed, so it does not depend on positions or slices
 
     Records with equal id and text are either all in the sample or all out.
     """
@@ -33,10 +33,10 @@ def chosen(engine: Engine, frame: Frame, share: float, seed: int) -> np.ndarray:
 
 
 class Passed(NamedTuple):
-    """Positions of a batch without a document of its own.
+    """Numbers of positions of a batch that have no document, or are additional parts of one.
 
     unsampled   records that `sample` leaves out
-    skipped     records before the first that `skip` leaves
+    skipped     records that `skip` leaves out
     split       positions of parts beyond the first of each document
     """
 
@@ -48,11 +48,11 @@ class Passed(NamedTuple):
 def read_sampled(
     engine: Engine, input_slice: Slice, batch_bytes: int, seed: int, parts: Parts | None = None
 ) -> Iterator[tuple[Batch, Passed]]:
-    """Yield the batches of a slice with the chosen documents, each with the positions that have none.
+    """Yield the batches of a slice with only the sampled documents, each with its counts of `Passed`.
 
     parts   splits the documents; None: they are not split
 
-    Raises InputError after the last batch where a file has changed since planning.
+    After the last batch, raises InputError if a file has changed since planning.
     """
     file, row, blank = input_slice.ranges[0].file, 0, BlankRows()
     share = file.sample
@@ -68,20 +68,20 @@ def read_sampled(
             batch = batch._replace(frame=engine.filter_rows(batch.frame, mask))
             passed = passed._replace(unsampled=int(np.count_nonzero(~mask)))
         if parts:
-            batch = batch._replace(frame=engine.to_arrow(batch.frame))  # an engine counts the memory of one frame
+            batch = batch._replace(frame=engine.to_arrow(batch.frame))  # an engine plans memory for one frame
             for part, passed_of_part in _split(engine, batch, passed, parts):
                 yield part if file.keep_blank else blank.reject(engine, part, parts), passed_of_part
                 del part
         else:
             yield batch, passed
-        del batch  # only the caller decides how long its frame lives
+        del batch  # do not keep its frame alive while the next batch is read
         if input_slice.is_limited and row >= input_slice.stop >= 0:
             break
     check_unchanged(input_slice)
 
 
 def _between(engine: Engine, batch: Batch, row: int, limits: Slice) -> tuple[Batch, Passed]:
-    """The records of a batch between the limits of its slice. `row` is the first one of the batch."""
+    """Return the records of a batch that are within the limits of its slice. `row` is the first row of the batch."""
     stop = row + batch.rows if limits.stop < 0 else min(limits.stop, row + batch.rows)
     rows = engine.to_arrow(batch.frame[[ROW]]).column(0).to_numpy()
     frame = engine.filter_rows(batch.frame, (rows >= limits.skip) & (rows < stop))
@@ -97,7 +97,7 @@ def _between(engine: Engine, batch: Batch, row: int, limits: Slice) -> tuple[Bat
 
 
 def _split(engine: Engine, batch: Batch, passed: Passed, parts: Parts) -> Iterator[tuple[Batch, Passed]]:
-    """Yield a batch part by part. The first part has what was passed before the batch."""
+    """Yield a batch in pieces of split documents. The first piece has the counts of the whole batch."""
     for part, added in parts.batches(engine, batch):
         yield part, passed._replace(split=added)
         passed = Passed()

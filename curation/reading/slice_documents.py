@@ -19,7 +19,7 @@ from curation.reading.source_files import FileRange, Slice
 def read_documents(input_slice: Slice, batch_bytes: int) -> Iterator[Documents]:
     """Yield the documents of a slice, in order, in batches of about `batch_bytes`.
 
-    A damaged file gives the documents before the damage and one rejected record that names the damage.
+    For a damaged file, yields the documents before the damage, and one rejected record that names the damage.
     """
     batches: list[Documents] = []
     size = 0
@@ -34,7 +34,8 @@ def read_documents(input_slice: Slice, batch_bytes: int) -> Iterator[Documents]:
 
 
 def groups_of(file_ranges: Sequence[FileRange]) -> Iterator[list[FileRange]]:
-    """Yield the ranges in order: small files that can be parsed together in one list, every other range alone."""
+    """Yield lists of ranges, in order. Small files that can be parsed together are in one list; every other range is
+    alone."""
     for (_, key), same in groupby(file_ranges, _group_key):
         group = list(same)
         yield from [group] if key is not None else [[file_range] for file_range in group]
@@ -47,7 +48,7 @@ def _group_key(file_range: FileRange) -> tuple[str, Hashable]:
 
 def _file_batches(input_slice: Slice, batch_bytes: int) -> Iterator[Documents]:
     """Yield the documents of the files of a slice, with consecutive row numbers."""
-    first = number = 0  # rows and ranges before
+    first = number = 0  # rows and ranges before the group
     for group in groups_of(input_slice.ranges):
         kind, rows = format_of(group[0].file), 0
         joint = kind.joint(group[0]) if len(group) > 1 else None
@@ -62,7 +63,7 @@ def _file_batches(input_slice: Slice, batch_bytes: int) -> Iterator[Documents]:
 
 
 def _joined(batches: Sequence[Documents]) -> Documents:
-    """Join batches of small files: the work on a batch of any size costs a millisecond."""
+    """Join batches of small files, since each batch costs a millisecond, whatever its size."""
     if len(batches) == 1:
         return batches[0]
     return Documents(
@@ -77,7 +78,7 @@ def _joined(batches: Sequence[Documents]) -> Documents:
 
 
 def _shifted(documents: Documents, first: int, number: int) -> Documents:
-    """Add the number of earlier rows and ranges of the slice to those of a batch."""
+    """Add the numbers of earlier rows and ranges of the slice to the row and range numbers of a batch."""
     rows = pc.add(documents.table.column(ROW), pa.scalar(first, pa.int64()))
     rejected = [
         entry._replace(row=entry.row + first, file_index=entry.file_index + number) for entry in documents.rejected

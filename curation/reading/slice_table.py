@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The slices of a plan as columns: 44 bytes per file range and 8 per slice, instead of 500 as objects.
 
-A slice is made when it is asked for. A task reads one slice, or consecutive small slices of different inputs.
+A slice object is created on access. A task reads one slice, or consecutive small slices of different inputs.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Columns(msgspec.Struct, frozen=True, kw_only=True):
     start  int64, per file range
     stop   int64, per file range
     edges  16 hexadecimal digits per file range, or zeros for none
-    limits (skip, stop, ended_by) of slices that are not read whole, by their number
-    tasks  int64, per task: number of slices up to its end; empty if each slice has a task of its own
+    limits number of a slice -> (skip, stop, ended_by), for slices that are not read whole
+    tasks  int64, per task: number of slices up to its end; empty if each task has one slice
     """
 
     ends: bytes
@@ -45,7 +45,7 @@ class SliceTable(Sequence[Slice]):
 
     `task_starts` (int64) has the first slice of each task, then the number of slices.
 
-    ValueError for columns that do not fit each other or the files.
+    Raises ValueError if the columns do not fit each other or the files.
     """
 
     def __init__(self, files: Sequence[SourceFile], columns: Columns) -> None:
@@ -109,7 +109,7 @@ class SliceTable(Sequence[Slice]):
         return SliceTable(files, columns)
 
     def columns(self) -> Columns:
-        """Return the bytes of each column, the form of the table in the file of a plan."""
+        """Return the bytes of each column, as the file of a plan stores them."""
         return self._columns
 
     def __eq__(self, other: object) -> bool:
@@ -155,12 +155,12 @@ class SliceTable(Sequence[Slice]):
         return [self.files[self._file[index]].source for index in first_ranges]
 
     def files_of_task(self, number: int) -> list[SourceFile]:
-        """Return one file per range, so a file of several ranges is there several times."""
+        """Return one file per range. A file with several ranges occurs several times."""
         first, *_, last = self._range_starts(number)
         return [self.files[index] for index in self._file[first:last].tolist()]
 
     def _range_starts(self, number: int) -> list[int]:
-        """The first file range of each slice of a task, then the range after the last."""
+        """Return the number of the first file range of each slice of a task, then of the range after the last."""
         first, last = self.task_starts[number : number + 2].tolist()
         return [int(self._ends[first - 1]) if first else 0, *self._ends[first:last].tolist()]
 
@@ -185,7 +185,7 @@ class SliceTable(Sequence[Slice]):
         return np.maximum(np.add.reduceat(size[self._file], starts), 1)
 
     def ended_by(self) -> dict[str, str]:
-        """Return input -> the setting by which the rest of it is not read."""
+        """Return input -> the setting because of which the rest of the input is not read."""
         limited = ((self[number].source, entry[2]) for number, entry in sorted(self._columns.limits.items()))
         return {source: setting for source, setting in limited if setting}
 

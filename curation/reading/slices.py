@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plan slices: byte ranges, row groups, whole files, or many small files together; and which slices share a task."""
+"""Divides files into slices (byte ranges, row groups, whole files, or several small files), and decides which slices
+share a task."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ def cut_slices(
                   None: all slices have the same size
     workers       number of workers, for `min_bytes`
 
-    Raises InputError for a file that cannot be opened, or is not the Parquet file that it should be.
+    Raises InputError if a file cannot be opened, or if it should be a Parquet file and is not.
     """
 
     def size(remaining: int) -> int:
@@ -41,7 +42,7 @@ def cut_slices(
 
 
 class _Group(NamedTuple):
-    """File ranges of a slice, their bytes, and the bytes of a slice at this place."""
+    """File ranges of a slice, their bytes, and the maximum bytes of this slice."""
 
     ranges: list[FileRange]
     bytes: int
@@ -49,11 +50,11 @@ class _Group(NamedTuple):
 
 
 def _joined(groups: Iterator[_Group]) -> Iterator[Slice]:
-    """Yield slices. The first slice of an input joins the task of the slices before it while that task is small."""
+    """Yield slices. The first slice of an input joins the task of the slice before it, while that task is small."""
     key, source, size, files = None, "", 0, 0
     for index, group in enumerate(groups):
         first = group.ranges[0].file
-        # a task has one table and one limit of texts
+        # all slices of a task share one table schema and one limit of text size
         before, key = key, (first.output_columns, first.parts is None, first.max_document_bytes)
         joins = (
             index > 0
@@ -68,7 +69,8 @@ def _joined(groups: Iterator[_Group]) -> Iterator[Slice]:
 
 
 def _grouped(files: Sequence[SourceFile], size: Callable[[int], int]) -> Iterator[_Group]:
-    """Yield small files of one input together, ranges of larger files alone. `size`: slice size by remaining bytes."""
+    """Yield groups: small files of one input together, each range of a larger file alone. `size` returns the slice size
+    for the remaining bytes."""
     group: list[FileRange] = []
     group_bytes = 0
     remaining = sum(max(file.bytes, 0) for file in files)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Planned files and slices. A task reads one slice, or small slices of several inputs; it is the unit of resuming.
+"""Planned files and slices. A task reads one slice, or small slices of several inputs. A resumed run repeats whole
+tasks.
 
 A slice is a byte range of an uncompressed JSON Lines file, consecutive row groups of Parquet, a whole file of another
 kind, or several small files. Results do not depend on the slices.
@@ -18,34 +19,36 @@ from curation.reading.urls import is_remote, shown
 
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bzip2", ".xz": "xz"}
 QUOTE = '"'
-UTF8 = ("utf-8", "utf-8-sig")  # names in `codecs` of the encoding that every format reads
-# Byte order marks of other encodings. Those of UTF-32 come first: in UTF-16, the first one would be followed by a NUL.
+UTF8 = ("utf-8", "utf-8-sig")  # names in `codecs` of UTF-8, which every format reads
+# Byte order marks of other encodings. UTF-32 comes first, since its mark begins with that of UTF-16; a text in UTF-16
+# does not begin with a NUL.
 MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"),
 )  # fmt: skip
-MARK_BYTES = 4  # of the longest one
+MARK_BYTES = 4  # length of the longest mark
 RESERVED = ("doc", "row", "id", "source", "text", "bytes")  # columns of the outputs
 
 
 def encoding_by_mark(start: bytes, encoding: str = "utf-8") -> str:
     """Return the encoding of a file that begins with `start`: that of its byte order mark, or else `encoding`.
 
-    A mark has no effect where `encoding` is another one than UTF-8, the default.
+    A mark has no effect if `encoding` is not UTF-8, the default.
     """
     marked = codecs.lookup(encoding).name in UTF8
     return next((name for mark, name in MARKS if start.startswith(mark)), encoding) if marked else encoding
 
 
 class CarriedColumn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A carried column: its field of the records, and its type in `documents/`."""
+    """A carried column: the field of the records that it copies, and its type in `documents/`."""
 
     field: str
     type: Literal["string", "integer", "number", "boolean"] = "string"
 
 
 class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings for reading records as documents, of any kind of input and of each of its files (`SourceFile`)."""
+    """Settings for reading records as documents. Each kind of input has them, and so has each of its files
+    (`SourceFile`)."""
 
     text_column: str = ""
     id_column: str = "id"
@@ -75,7 +78,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def output_columns(self) -> list[str]:
-        """The columns that documents have from reading on, besides their own."""
+        """The columns that documents have after reading, besides row, id and text."""
         return [*self.carried, *([SEPARATOR] if self.parts else [])]
 
     def check(self) -> None:
@@ -142,7 +145,7 @@ class SourceFile(ReadOptions, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def planned(self) -> tuple[int, str]:
-        """Size and version, by which a URL is recognised when it is opened."""
+        """Size and version at planning, which are compared when a URL is opened."""
         return self.bytes, self.version
 
     @property
@@ -159,7 +162,7 @@ class FileRange(msgspec.Struct, frozen=True, kw_only=True):
     """A range of a file.
 
     start, stop   bytes of an uncompressed JSON Lines file, or row groups of Parquet; other files have one range
-    edges         digest by which `curation.reading.changes` recognises the bytes; "" for files that may not grow
+    edges         digest of the first and last bytes, for `curation.reading.changes`; "" for files that may not grow
 
     Lines belong to the range in which they begin.
     """
@@ -174,8 +177,8 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
     """A range of one file, or several small files of one input.
 
     skip, stop   the records from `skip` to `stop` (exclusive) of the slice are read; -1: to the end
-    ended_by     setting of the input by which nothing after `stop` is read
-    joins        whether the slice is read by the task that reads the slice before it, of another input
+    ended_by     setting of the input because of which nothing after `stop` is read
+    joins        whether one task reads this slice and the slice before it, which is of another input
     """
 
     index: int

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How an input splits its documents into parts."""
+"""The settings by which an input splits its documents into parts."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import pyarrow.compute as pc
 from curation.base.patterns import pattern_problem
 
 SEPARATOR = "separator"
-PROBES = ("", "a", " a1_-.\n\nb c\r\n")  # an assertion, or a pattern of optional parts, matches empty in one of them
+PROBES = ("", "a", " a1_-.\n\nb c\r\n")  # a pattern that can match an empty text does so in one of these
 MARKED = b"\xfe\\0\xff"  # a separator between two bytes that UTF-8 does not have
 
 
 class Split(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The end of a part. Exactly one setting is given.
+    """Where a part ends. Exactly one setting is given.
 
-    at          pattern (RE2) of what separates parts, such as "\\n\\n"; no part has it
-    sentences   sentences of a part; the white space between two parts is in neither
-    tokens      tokens of a part, by the recipe's tokenizer
+    at          pattern (RE2) of the separator of parts, such as "\\n\\n"; parts do not contain it
+    sentences   number of sentences of a part; the white space between two parts is in neither part
+    tokens      number of tokens of a part, by the recipe's tokenizer
     """
 
     at: str | msgspec.UnsetType = msgspec.UNSET
@@ -48,7 +48,8 @@ class Split(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 def ids_of_records(ids: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return ids of parts, null for parts of records without an id, which have `#k` until their `doc` is known."""
+    """Return ids of parts, with null for parts of records without an id. Until their `doc` is known, such parts have
+    the id `#k`."""
     return pc.if_else(pc.match_substring_regex(ids, r"^#\d+$"), None, ids)
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Documents of an input split into parts, which are documents from reading on.
+"""Splits documents of an input into parts. After reading, each part is a document.
 
-The part number k of the document `x` has the id `x#k`. A record without an id, or with an empty one, has parts `#k`
-until its `doc` is known (`curation.record.partitions.with_ids`). The text between two parts is in neither: the
-column `separator` of the first has it.
+The part number k of the document `x` has the id `x#k`. Parts of a record without an id, or with an empty id, have the
+id `#k` until the `doc` of the record is known (`curation.record.partitions.with_ids`). The text between two parts is in
+neither part; it is in the column `separator` of the first.
 """
 
 from __future__ import annotations
@@ -24,35 +24,38 @@ from curation.reading.split_settings import MARKED, SEPARATOR, Split
 
 HASH = pa.scalar("#", pa.large_string())
 SPLIT_BYTES = 4 << 20  # of text that is split at once
-NOTHING: dict[str, Any] = {"lines": 0, "repaired": 0, "locations": (), "others": ()}  # of all parts but the first
+# Values of all parts but the first
+NOTHING: dict[str, Any] = {"lines": 0, "repaired": 0, "locations": (), "others": ()}
 SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$]")
 TokenSizes = Callable[[pa.LargeStringArray], tuple[np.ndarray, np.ndarray]]
 
 
 class PartSpans(NamedTuple):
-    """The parts of texts: their first byte and the byte after them in the data buffer, and the parts of each text."""
+    """The parts of texts: first byte and last byte + 1 of each part in the data buffer, and the number of parts of each
+    text."""
 
     starts: np.ndarray
     stops: np.ndarray
     counts: np.ndarray
 
     def used(self) -> PartSpans:
-        """Return the spans without the places that no part has taken."""
+        """Return the spans without unused entries at the end."""
         parts = int(self.counts.sum())
         return PartSpans(self.starts[:parts], self.stops[:parts], self.counts)
 
     @staticmethod
     def empty(parts: int, texts: int) -> PartSpans:
-        """Arrays of these sizes for a kernel to fill; their values are unspecified."""
+        """Return arrays of these sizes for a kernel to fill; their values are undefined."""
         return PartSpans(np.empty(parts, np.int64), np.empty(parts, np.int64), np.empty(texts, np.int64))
 
 
 def find_spans(text: pa.LargeStringArray, split: Split, token_sizes: TokenSizes | None = None) -> PartSpans:
     """Return the parts of texts, at least one per text.
 
-    token_sizes   returns the bytes of all tokens of texts and the number of tokens of each, for a split by tokens
+    token_sizes   for a split by tokens: function that returns the bytes of each token, and the number of tokens of each
+                  text
 
-    InputError: the pattern matches an empty text, or nothing can tell tokens.
+    Raises InputError if the pattern matches an empty text, or if `token_sizes` is missing for a split by tokens.
     """
     from curation.kernels import splitting as kernels  # loads Numba
 
@@ -106,7 +109,7 @@ class Parts:
     batch_bytes   size of a batch of parts
     token_sizes   as in `find_spans`
 
-    firsts     position of the first part of each record so far, int64 arrays: a record that is no document, or is not
+    firsts     int64 arrays: position of the first part of each record so far. A record that is no document, or is not
                read, has one position
     documents, parts   number of documents that were split, and of their parts
     """
@@ -117,8 +120,9 @@ class Parts:
         self.records = self.positions = self.documents = self.parts = 0
 
     def batches(self, engine: Engine, batch: Batch) -> Iterator[tuple[Batch, int]]:
-        """Yield the parts of the documents of a batch, with positions in the slice as rows, and the number of positions
-        beyond those of the records. Locations stay those of records. The frame of `batch` is an Arrow table."""
+        """Yield batches of parts of the documents of a batch, each with the number of positions that parts have in
+        addition to those of records. `row` is the position in the slice. Locations remain those of records. The frame
+        of `batch` is an Arrow table."""
         table = batch.frame
         end = self.records + batch.rows
         rejected, others = list(batch.rejected), batch._replace(rejected=[], rows=0, **NOTHING)
@@ -142,7 +146,8 @@ class Parts:
             self.records = stop
 
     def record_of(self, row: int) -> int:
-        """Return the record of a part of the batch that `batches` has yielded last, by its position."""
+        """Return the record of a part, from its position. The part must be in the last batch that `batches` has
+        yielded."""
         return self.records + int(np.searchsorted(self.firsts[-1], row, side="right")) - 1
 
     def tables(self, table: pa.Table) -> Iterator[pa.Table]:
@@ -153,14 +158,15 @@ class Parts:
             self.records += len(group)
 
     def _groups(self, table: pa.Table) -> Iterator[pa.Table]:
-        """The documents in tables of about SPLIT_BYTES of text; at least one table."""
+        """Yield the documents in tables of about SPLIT_BYTES of text; at least one table."""
         table = table.combine_chunks()
         ends = np.cumsum(pc.binary_length(table.column(TEXT)).to_numpy())
         for batch in [*batches_by_size(ends, SPLIT_BYTES)] or [slice(0, 0)]:
             yield table.slice(batch.start, batch.stop - batch.start)
 
     def _split(self, table: pa.Table, records: int) -> Iterator[pa.Table]:
-        """Yield the parts of the documents among the next records, and add the positions of these records."""
+        """Split the documents among the next `records` records, and add the positions of these records. Return the
+        tables of parts."""
         text = as_one_array(table.column(TEXT))
         spans = find_spans(text, self.split, self.token_sizes) if len(table) else PartSpans.empty(0, 0)
         positions = np.ones(records, np.int64)
@@ -173,7 +179,7 @@ class Parts:
         return self._tables(table, text, spans, firsts[table.column(ROW).to_numpy() - self.records])
 
     def _tables(self, table: pa.Table, text: pa.Array, spans: PartSpans, firsts: np.ndarray) -> Iterator[pa.Table]:
-        """The parts in tables of about `batch_bytes`, with the columns of their documents."""
+        """Yield the parts in tables of about `batch_bytes`, with the columns of their documents."""
         others = table.drop_columns([ROW, ID, TEXT])
         held = HELD_BYTES + sum((pc.binary_length(column).fill_null(0).to_numpy() for column in others.columns), 0)
         ends = np.cumsum(spans.counts)
@@ -189,7 +195,7 @@ def _part_table(
     table: pa.Table, text: pa.Array, spans: PartSpans, number: np.ndarray, document: np.ndarray, k: np.ndarray,
     rows: np.ndarray,
 ) -> pa.Table:  # fmt: skip
-    """The parts with these numbers: positions, ids, texts, carried columns, and what separates them from the next."""
+    """Return the parts with these numbers: positions, ids, texts, carried columns, and the separators after them."""
     data = text_buffers(text)[0]
     starts, stops = spans.starts[number], spans.stops[number]
     is_last = k + 1 == spans.counts[document]

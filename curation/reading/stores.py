@@ -27,7 +27,8 @@ from curation.reading.urls import LITERAL, scrubbed
 
 
 def file_system(url: str, **settings: Any) -> tuple[Any, str]:
-    """Return what reads a URL, and the URL's path there. S3 gets fewer retries: others repeat requests too."""
+    """Return the file system that reads a URL, and the path of the URL in it. S3 gets fewer retries, since other layers
+    repeat requests too."""
     files, path = fsspec.url_to_fs(url, **settings)
     if hasattr(files, "_call_s3"):
         files.retries = 1  # botocore and this package repeat requests, too: 5 x 5 x 5 tries took a minute
@@ -35,7 +36,7 @@ def file_system(url: str, **settings: Any) -> tuple[Any, str]:
 
 
 def open_store(url: str) -> tuple[Any, str]:
-    """Return the file system of a URL, and the name of the file in it. The key of a literal URL is taken as it is."""
+    """Return the file system of a URL, and the name of the file in it. The key of a literal URL is used unchanged."""
     if not url.startswith(LITERAL):
         return file_system(url)
     scheme, _, rest = url.removeprefix(LITERAL).partition("://")
@@ -68,11 +69,11 @@ class S3File:
         return data
 
     def sends_ranges(self, is_sure: bool) -> bool:
-        """Always: S3 answers any range."""
+        """Return true: S3 serves any range."""
         return True
 
     def close(self) -> None:
-        """Nothing: each request ends with its answer."""
+        """Do nothing: no response stays open between requests."""
 
     async def _fetch(self, start: int, stop: int) -> bytes:
         condition = {"IfMatch": self.state.etag} if self.state.etag else {}
@@ -95,14 +96,14 @@ class S3File:
         return b"".join(blocks)[: stop - start]
 
     async def _call(self, method: str, **parameters: Any) -> Any:
-        from botocore.exceptions import BotoCoreError  # of the client: no connection, no credentials
+        from botocore.exceptions import BotoCoreError  # errors of the client, such as no connection or no credentials
 
         try:
             async with asyncio.timeout(answers.ANSWER_SECONDS):
                 return await self._files._call_s3(method, self._files.req_kw, **self._object, **parameters)
         except TimeoutError:
             raise AnswerError(f"the store does not answer within {answers.ANSWER_SECONDS:g} s") from None
-        except FileNotFoundError:  # without the error that it comes from, which `cause_of` would return
+        except FileNotFoundError:  # without its cause, which `cause_of` would return
             raise FileNotFoundError(self._object["Key"]) from None
         except OSError as error:
             if error.errno == errno.EINVAL and "pre-condition" in str(error):
@@ -117,7 +118,7 @@ def _state_by(answer: Any, size: int) -> State:
 
 
 class OtherFile:
-    """A file of another file system of fsspec, which answers for its parts itself."""
+    """A file of another file system of fsspec, which checks its responses itself."""
 
     block_bytes = 0  # it reads ahead itself
 
@@ -131,7 +132,7 @@ class OtherFile:
         self.state = same_state(known, self.said)
 
     def fetch(self, start: int, stop: int) -> bytes:
-        """Return the bytes from `start` to `stop`; a file that cannot seek is read on to `start`."""
+        """Return the bytes from `start` to `stop`. If the file cannot seek, it is read up to `start` first."""
         if self.said.size != UNKNOWN_SIZE:
             self._file.seek(start)
         else:
@@ -147,7 +148,7 @@ class OtherFile:
             self._at += len(block)
 
     def sends_ranges(self, is_sure: bool) -> bool:
-        """Whether the length is known: such a file can seek."""
+        """Return whether the length is known, since such a file can seek."""
         return self.said.size != UNKNOWN_SIZE
 
     def close(self) -> None:

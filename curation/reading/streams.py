@@ -21,14 +21,15 @@ from curation.reading.remote import RemoteFile
 from curation.reading.urls import is_remote
 
 COMPRESSED_STEP = 1 << 16  # bytes read from a compressed file per call
-ZSTD_WINDOW = "Frame requires too much memory for decoding"  # of libzstd, behind the words of Arrow
-MAX_WINDOW = 1 << 27  # bytes that Arrow's decompressor holds; `zstd --long` writes as much, `--long=31` 16 times
+ZSTD_WINDOW = "Frame requires too much memory for decoding"  # end of Arrow's message, from libzstd
+# Maximum window of Arrow's decompressor in bytes; `zstd --long` writes up to this size, `--long=31` 16 times
+MAX_WINDOW = 1 << 27
 RECOMPRESS = "Recompress it: zstd -dc --long=31 IN | zstd --long=27 -o OUT.zst"
 DECODED_STEP = 1 << 12  # bytes decompressed per call; damage loses at most one step of sound data before it
-FILE_DAMAGED = "the file is damaged or cut off"  # start of every error about the rest of a file; see `is_damage`
+FILE_DAMAGED = "the file is damaged or cut off"  # start of every error about an unread rest of a file (`is_damage`)
 
 
-FILE_NOT_DECODED = "the rest of the file cannot be decompressed"  # the same, for a sound file
+FILE_NOT_DECODED = "the rest of the file cannot be decompressed"  # the same, for a file that is not damaged
 
 
 class DamageError(EOFError):
@@ -40,7 +41,8 @@ class WindowError(DamageError):
 
 
 class _LocalFile(io.FileIO):
-    """A local file that counts what is read of it: progress of a large file is not known by its records."""
+    """A local file that counts the bytes that are read, since counts of records do not show the progress in a large
+    file."""
 
     def read(self, size: int | None = -1) -> Any:
         data = super().read(size)
@@ -54,9 +56,9 @@ class _LocalFile(io.FileIO):
 
 
 def open_raw(path: str, planned: tuple[int, str] = (UNKNOWN_SIZE, "")) -> Any:
-    """Open a local file or URL as a seekable stream of its stored bytes. Raises InputError where that fails.
+    """Open a local file or URL as a seekable stream of its stored bytes. Raises InputError if it cannot be opened.
 
-    planned   size and version of a URL at an earlier time
+    planned   size and version of a URL at planning
     """
     if is_remote(path):
         return RemoteFile(path, planned)
@@ -70,9 +72,9 @@ def open_stream(path: str, compression: str, planned: tuple[int, str] = (UNKNOWN
     """Open a file as a stream of its decompressed bytes.
 
     compression   "gzip", "zstd", "bzip2", "xz", or "" for a file that is not compressed, whose stream is seekable
-    planned       size and version of a URL at an earlier time
+    planned       size and version of a URL at planning
 
-    Raises InputError where the file cannot be opened. Reads raise DamageError at the first damage.
+    Raises InputError if the file cannot be opened. Reads raise DamageError at the first damage.
     """
     raw = open_raw(path, planned)
     if compression == "zstd":
@@ -96,7 +98,7 @@ class _Decompressed(io.RawIOBase):
     """
 
     _decoded = b""
-    _damage: tuple[type[DamageError], str] | None = None  # a stored exception would keep frames and buffers alive
+    _damage: tuple[type[DamageError], str] | None = None  # not an exception, which would keep frames and buffers alive
 
     def _decode(self) -> bytes:
         raise NotImplementedError
@@ -144,7 +146,7 @@ class _MemberStream(_Decompressed):
                     continue
                 self._member = self._new_member()
             ended = self._member.needs_input and not self._compressed and not self._fill()
-            data = self._decompress()  # also at the end: bzip2 asks for input while it still holds output
+            data = self._decompress()  # at the end, too: bzip2 asks for input while it still has output
             if ended and not data:
                 raise DamageError("it ends inside the compressed data")
             if data:
@@ -172,7 +174,8 @@ class _MemberStream(_Decompressed):
 
 
 class _ZstdStream(_Decompressed):
-    """All frames of a zstd file, by Arrow. The zstandard package takes a truncated frame for the end of the file."""
+    """All frames of a zstd file, decompressed by Arrow. The zstandard package treats a truncated frame as the end of
+    the file."""
 
     def __init__(self, raw: Any) -> None:
         import pyarrow as pa
@@ -196,7 +199,7 @@ class _ZstdStream(_Decompressed):
 
 
 class StreamChunk(NamedTuple):
-    """Consecutive bytes of a stream, and the damage after them ("" where there is none)."""
+    """Consecutive bytes of a stream, and the damage after them ("" for none)."""
 
     data: bytes
     damage: str
@@ -224,7 +227,7 @@ def is_damage(error: str) -> bool:
 
 
 def read_after(rest: np.ndarray, stream: Any, size: int) -> tuple[np.ndarray, str]:
-    """Return `rest` (uint8) followed by the next `size` bytes of a stream, and the damage ("" where there is none).
+    """Return `rest` (uint8) followed by the next `size` bytes of a stream, and the damage after them ("" for none).
 
     The array (uint8) is shorter at the end of the stream and before damage. The new bytes are not copied.
     """

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The texts of inputs, read whole outside a run: what trains or tests a tokenizer, a classifier or a language model."""
+"""The texts of inputs that are read whole outside a run, to train or test a tokenizer, a classifier or a language
+model."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ def local_inputs(given: object, start: str) -> list[AnyInput]:
 
 
 def list_whole_inputs(given: object, label: str = "") -> list[AnyInput]:
-    """Return inputs that are read whole. InputError: none, or one that only runs can read. `label` begins messages."""
+    """Return inputs that are read whole. Raises InputError if there are none, or if only runs can read one. Messages
+    begin with `label`."""
     start = f"{label}: " if label else ""
     inputs = local_inputs(given, start)
     for entry in inputs:
@@ -62,11 +64,12 @@ class InputTexts:
         self.tallies: list[rejections.RecordTally] = []
 
     def count(self) -> Count:
-        """Return what was read so far."""
+        """Return the counts of slices, texts and bytes that were read so far."""
         return Count(self.slices_done, self.texts, self.bytes)
 
     def tables(self) -> Iterator[tuple[str, pa.Table]]:
-        """Yield the name of the input and the documents, batch by batch. Warns at the end of records that are none."""
+        """Yield the name of the input and a table of documents, batch by batch. At the end, warns about records that
+        are no documents."""
         for input_slice in self.slices:
             tally = None
             for documents in read_documents(input_slice, self.batch_bytes):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""URLs in messages and reports: without passwords and signed queries, which stay in memory."""
+"""URLs for messages and reports, without passwords and signed queries. These stay only in memory."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from curation.base.errors import InputError
 CHAIN = re.compile(r"::(?![^\[]*\])")  # between URLs, but not in an IPv6 address
 AUTHORITY_END = re.compile(r"[/?#]")
 QUERY, QUERY_ALONE = re.compile(r"[?#]"), re.compile(r"\?")
-WORD = re.compile(r"""[^\s'"]+""")  # of a text, that may be a URL
+WORD = re.compile(r"""[^\s'"]+""")  # a word in a text, which may be a URL
 PROTOCOL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 HTTP = ("http", "https")
 HIDDEN = "***"
-LITERAL = "literal::"  # before the URL of an object whose key is taken as it is, even with `?`, `#` or `::`
-KEY_MARKS = ("?", "#", "::")  # have a meaning in other URLs
+LITERAL = "literal::"  # prefix of the URL of an object whose key is used unchanged, even with `?`, `#` or `::`
+KEY_MARKS = ("?", "#", "::")  # they have a special meaning in other URLs
 REFERENCE = "reference"
 REFUSED = "reference:// is refused: fsspec runs templates of such a file as code. Name the files themselves"
 
@@ -28,8 +28,8 @@ def is_remote(path: str) -> bool:
 def shown(path: str) -> str:
     """Return a path for messages and reports: without user names, passwords and queries.
 
-    Chains of URLs (`simplecache::https://...`) are included. A URL whose parts cannot be separated is shown as its
-    protocol alone.
+    Chains of URLs (`simplecache::https://...`) are included. If the parts of a URL cannot be separated, only its
+    protocol is shown.
     """
     if not is_remote(path):
         return path
@@ -45,8 +45,8 @@ def shown(path: str) -> str:
 
 
 def _is_chain(links: list[str]) -> bool:
-    """Return whether `::` separates URLs, all but the last of which may be names of protocols. Otherwise `::` is part
-    of a password or a query."""
+    """Return whether `::` separates URLs, and is not part of a password or a query. All but the last may be only names
+    of protocols."""
     named = all("://" in link or PROTOCOL.fullmatch(link) for link in links[:-1])
     return named and "://" in links[-1]
 
@@ -66,9 +66,11 @@ def _without_user(scheme: str, rest: str) -> str:
 
 
 def _has_raw_marks(scheme: str, authority: str, rest: str) -> bool:
-    """Return whether a password holds a raw `/`, `?` or `#`, which end the authority of a URL (RFC 3986, section 3.2).
+    """Return whether a password has an unescaped `/`, `?` or `#`, which end the authority of a URL (RFC 3986, section
+    3.2).
 
-    Then the text after its last `:` is no port. Digits count as a port only for HTTP, where a path may hold `@`.
+    In this case, the text after the last `:` of the authority is no port. Digits count as a port only for HTTP, since
+    its paths may contain `@`.
     """
     _, colon, port = authority.rpartition(":")
     is_port = port.endswith("]") or (port.isdigit() and scheme in HTTP)
@@ -76,7 +78,7 @@ def _has_raw_marks(scheme: str, authority: str, rest: str) -> bool:
 
 
 def is_http(url: str) -> bool:
-    """Return whether a URL is one of HTTP, and no chain of URLs."""
+    """Return whether a URL is an HTTP URL, and no chain of URLs."""
     return url.startswith(("http://", "https://"))
 
 
@@ -114,7 +116,8 @@ def scrubbed(text: object, url: str = "") -> str:
 
 
 def _without_secret(word: re.Match[str]) -> str:
-    """Return a word without a user, which ends at its last `@`, and without a query. The time is linear."""
+    """Return a word without the user of a URL, which ends at the last `@`, and without its query. The time is
+    linear."""
     before, slashes, after = word[0].partition("//")
     if "?" not in before:
         after = after.rpartition("@")[2]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records of WET and WARC files: gzipped per record, as one stream, or plain.
+"""Reads records of WET and WARC files, which are gzipped per record or as one stream, or not compressed.
 
 General WARC readers trust a wrong Content-Length and silently lose the next record. Here a Content-Length counts only
 where a record can end (ISO 28500, section 4): before another record or the end of the file, or before a blank line if
-the content holds no other record's header. Every other record ends where the next header begins, and so does one whose
-Content-Length is above `max_bytes`: it is rejected without being held. A file is read once.
+the content holds no other record's header. Every other record ends where the next header begins. So does a record whose
+Content-Length is above `max_bytes`, which is rejected and never in memory as a whole. A file is read only once.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ NEXT_RECORD = b"\n" + RECORD
 RECORD_END = b"\r\n\r\n"
 HEADER_END = re.compile(rb"\r?\n\r?\n")
 LINE_ENDS = re.compile(rb"[\r\n]*")
-FOLDED = re.compile(rb"\r?\n[ \t]+")  # a field value goes on in the next line
-FOLD = b"\t"  # in place of such a line end: no value has a tab of its own
+FOLDED = re.compile(rb"\r?\n[ \t]+")  # a header value that continues on the next line
+FOLD = b"\t"  # replaces such a line end, since values have no tabs
 ENCLOSED = re.compile(r"<(.*)>|\"(.*)\"|'(.*)'", re.DOTALL)
 MAX_LINE_ENDS = 8  # bytes of line ends that are searched after a record
 MAX_HEADER_BYTES = 64 << 10
@@ -30,7 +30,7 @@ KEPT_FIELDS = {
     b"warc-type", b"content-length", b"content-type", b"warc-record-id", b"warc-target-uri", b"warc-date"
 }  # fmt: skip
 URIS = {b"warc-record-id", b"warc-target-uri"}
-MAX_DIGITS = 18  # of a Content-Length; `int` refuses more than 4,300
+MAX_DIGITS = 18  # maximum digits of a Content-Length; `int` refuses more than 4,300
 BOUNDARY, BLANK_LINE = "boundary", "blank line"
 NO_RECORD = "expected a WARC record, found other bytes"
 
@@ -38,11 +38,11 @@ NO_RECORD = "expected a WARC record, found other bytes"
 class Record(NamedTuple):
     """One record.
 
-    offset      where it begins, in bytes of the decompressed file
-    headers     the ones in KEPT_FIELDS, by name in lower case, with the values of `_clean`
-    content     empty where it is damaged or too large
-    damage      why it cannot be read; "" where it can
-    too_large   whether it is larger than the limit, or its Content-Length says so
+    offset      where the record begins, in bytes of the decompressed file
+    headers     the headers in KEPT_FIELDS: name in lower case -> value that `_clean` returns
+    content     empty if the record is damaged or too large
+    damage      why the record cannot be read; "" if it can
+    too_large   whether the record, or its Content-Length, exceeds the limit
     """
 
     offset: int
@@ -55,7 +55,7 @@ class Record(NamedTuple):
 def read_records(chunks: Iterator[StreamChunk], max_bytes: int) -> Iterator[Record]:
     """Yield all records of a decompressed stream, with contents of at most `max_bytes`.
 
-    A truncated record, and bytes between records that belong to none, are records with `damage`.
+    A truncated record, and bytes between records that belong to no record, are yielded as records with `damage`.
     """
     window = _HeldBytes(chunks)
     reported = ""
@@ -96,13 +96,14 @@ def _next_record(window: _HeldBytes, max_bytes: int) -> Record:
 
 
 class _HeldBytes:
-    """The bytes of a stream that are held: those read so far, from `start` on. All offsets are those of the stream."""
+    """The bytes of a stream from `start` on that have been read and not dropped. All offsets are offsets in the
+    stream."""
 
     def __init__(self, chunks: Iterator[StreamChunk]) -> None:
         self.chunks = chunks
         self.damage = ""
         self.start, self.data = 0, bytearray()
-        self.judged = 0  # headers that begin before this offset are known
+        self.judged = 0  # headers that begin before this offset have been checked
         self.last_header = -1, -1  # start and end of the last header with all RECORD_FIELDS
 
     def _read(self) -> bool:
@@ -139,7 +140,7 @@ class _HeldBytes:
                 return bool(self.data)
 
     def find_body(self) -> int:
-        """Return the offset of the content of the record at the start; -1 where no record begins there."""
+        """Return the offset of the content of the record at the start; -1 if no record begins there."""
         self._reach(self.start + MAX_HEADER_BYTES)
         if not self.data.startswith(RECORD):
             return -1
@@ -153,7 +154,8 @@ class _HeldBytes:
         return ending == BOUNDARY or (ending == BLANK_LINE and not self._holds_record(body, offset))
 
     def _ending_at(self, offset: int) -> str:
-        """Return BOUNDARY before line ends and a record or the end of the stream, BLANK_LINE before two line ends."""
+        """Return BOUNDARY if line ends and then a record or the end of the stream follow `offset`, BLANK_LINE if two
+        line ends follow, else ""."""
         if not self._reach(offset):
             return ""
         self._reach(offset + 2 * MAX_LINE_ENDS)
@@ -165,8 +167,8 @@ class _HeldBytes:
         return BLANK_LINE if self.data.startswith((RECORD_END, b"\n\n"), index) else ""
 
     def find_record(self, offset: int, held: int) -> int:
-        """Return where the next record begins or the stream ends. Drops the bytes before it if they are more than
-        `held`."""
+        """Return where the next record begins or the stream ends. If more than `held` bytes are before it, they are
+        dropped."""
         searched = offset
         while (index := self.data.find(NEXT_RECORD, searched - self.start)) < 0:
             searched = max(offset, self.start + len(self.data) - len(NEXT_RECORD) + 1)
@@ -179,7 +181,8 @@ class _HeldBytes:
     def _holds_record(self, first: int, last: int) -> bool:
         """Return whether a header with all RECORD_FIELDS begins in a range of the stream that ends at a blank line.
 
-        The ranges of many records overlap where none of them can end, so each header is judged once.
+        If many records cannot end, their ranges overlap. So the result for each header is stored, and each header is
+        checked once.
         """
         if self.last_header[0] >= first:
             return self.last_header[0] + len(NEXT_RECORD) <= last and self.last_header[1] <= last + len(RECORD_END)
@@ -197,7 +200,7 @@ class _HeldBytes:
 
 
 def _parse_headers(raw: bytes) -> dict[str, str]:
-    """Return the KEPT_FIELDS. Two types that differ are one that no reader knows."""
+    """Return the headers in KEPT_FIELDS. Two different types are joined, so that the result is an unknown type."""
     headers: dict[str, str] = {}
     for line in FOLDED.sub(FOLD, raw).splitlines()[1:]:
         name, colon, content = line.partition(b":")
@@ -209,8 +212,8 @@ def _parse_headers(raw: bytes) -> dict[str, str]:
 
 
 def _clean(content: bytes) -> str:
-    """The value of a field without blanks, brackets and quotes around it. wget 1.19 to 1.21 writes `<http://...>`, as
-    the grammar of WARC 1.0 says by mistake (ISO 28500:2017 has no brackets there)."""
+    """Return the value of a field without blanks, brackets and quotes around it. wget 1.19 to 1.21 writes
+    `<http://...>`, as the grammar of WARC 1.0 says by mistake (ISO 28500:2017 has no brackets there)."""
     value = content.decode("utf-8", "replace").strip()
     while match := ENCLOSED.fullmatch(value):
         value = match[match.lastindex or 0].strip()
@@ -218,7 +221,7 @@ def _clean(content: bytes) -> str:
 
 
 def _content_length(headers: dict[str, str]) -> int:
-    """Return the Content-Length of a record in bytes; 0 where it is no number of at most MAX_DIGITS digits."""
+    """Return the Content-Length of a record in bytes; 0 if it is not a number of at most MAX_DIGITS digits."""
     value = headers.get("content-length", "")
     if not (value.isascii() and value.isdigit()):
         return 0

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The window of a zstd file, by the header of its first frame (RFC 8878, section 3.1.1)."""
+"""The window size of a zstd file, from the header of its first frame (RFC 8878, section 3.1.1)."""
 
 from __future__ import annotations
 
 FRAME, SKIPPABLE = 0xFD2FB528, 0x184D2A50
-SIZES = (0, 2, 4, 8)  # of the field with the size of the content, by its flag
+SIZES = (0, 2, 4, 8)  # bytes of the field Frame_Content_Size, by its flag
 DICTIONARY_SIZES = (0, 1, 2, 4)
 
 
 def window_of(start: bytes) -> int:
-    """Return the bytes that a decompressor must hold for the first frame; 0 where `start` does not tell."""
+    """Return the window size of the first frame in bytes, which a decompressor must hold; 0 if `start` does not show
+    it."""
     offset = 0
     while offset + 8 <= len(start) and int.from_bytes(start[offset : offset + 4], "little") & ~15 == SKIPPABLE:
         offset += 8 + int.from_bytes(start[offset + 4 : offset + 8], "little")

@@ -327,9 +327,7 @@ def _finish(
         digests |= record.get("digests", {})
         lost.add_languages(record.get("lost", []))
         for info in msgspec.convert(record.get("pairs", []), list[PairInfo]):
-            prefix = (
-                context.folder / "tokens" / Path(info.prefix).name
-            )  # the folder may have moved since the task ran the task ran
+            prefix = context.folder / "tokens" / Path(info.prefix).name  # the folder may have moved meanwhile
             pairs.append(
                 TrainingPair(record["source"], record["split"], msgspec.structs.replace(info, prefix=str(prefix)))
             )

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Formats of input files: a class each, with its reader, and a line in `FORMATS`. Nothing else in `curation` asks for
-the name of a format. A format knows planned files, but neither inputs, recipes nor runs."""
+"""Formats of input files. Each is a class with its reader, and an entry in `FORMATS`. No other code in `curation`
+compares names of formats. A format knows planned files, but no inputs, recipes or runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from curation.reading.formats.tabular import Arrow, Parquet
 from curation.reading.source_files import SourceFile
 from curation.reading.urls import is_remote
 
-MAX_NAMED = 3  # files that cannot be read
+MAX_NAMED = 3  # unreadable files that a message names
 
 
 class Streamed(Format):
@@ -46,24 +46,25 @@ STREAMED = Streamed()
 
 
 def format_of(file: SourceFile) -> Format:
-    """Return the class that reads a planned file; rows of a streamed data set have one of their own."""
+    """Return the format that reads a planned file; a streamed data set has its own format."""
     return STREAMED if file.format == STREAMED.name else FORMATS[file.format]
 
 
 def by_suffix(suffix: str) -> str:
-    """Return the name of the format with a suffix, which begins with a dot and is not that of a compression; "" for an
-    unknown one."""
+    """Return the name of the format with a suffix; "" for an unknown suffix. The suffix begins with a dot, and is not
+    that of a compression."""
     return next((name for name, kind in FORMATS.items() if suffix in kind.suffixes), "")
 
 
 def is_copied(file: SourceFile) -> bool:
-    """Return whether a run copies a remote file before it reads it, as its server sends no parts of it."""
+    """Return whether a run copies a remote file before reading, because the format needs parts and the server sends
+    none."""
     return file.is_whole and format_of(file).parts == NEEDED
 
 
 def probe(file: SourceFile, remedy: str = SET["text_column"]) -> SourceFile:
-    """Return the file with its text column set. Raises InputError for a file without a required column, with `remedy`
-    in place of the advice for recipes and commands."""
+    """Return the file with its text column set. Raises InputError if the file lacks a required column. In the message,
+    `remedy` replaces the advice for recipes and commands."""
     kind = format_of(file)
     contents.check(file, kind)
     try:
@@ -74,8 +75,8 @@ def probe(file: SourceFile, remedy: str = SET["text_column"]) -> SourceFile:
 
 
 def probe_all(files: Iterable[SourceFile], is_later: Callable[[SourceFile], bool]) -> list[SourceFile]:
-    """Return the files, each as `probe` returns it, unless `is_later`. One InputError has the first MAX_NAMED errors
-    and the number of the others; after an error of a URL, no other file is looked at."""
+    """Return each file as `probe` returns it; files for which `is_later` is true are unchanged. Raises one InputError
+    with the first MAX_NAMED errors and the number of the others. After an error of a URL, no other file is checked."""
     probed: list[SourceFile] = []
     errors: list[InputError] = []
     for file in files:

@@ -3,8 +3,8 @@
 `resource` records of HTML with an address of http or https).
 
 The main text of HTML is extracted by `curation.reading.pages`; plain text is taken whole. A `response` with other
-content keeps its position, has no document and is counted; so are records of other types, which have no position.
-`id` is the record's. `columns` may name `url`, `date` and `warc_id`, which is the same id; of WARC also `links`,
+content has a position but no document, and is counted. Records of other types are counted too, but have no position.
+`id` is the id of the record. `columns` may name `url`, `date` and `warc_id` (also the id), and for WARC `links`,
 `status` and `content_type`. Malformed UTF-8 becomes U+FFFD; such documents are counted.
 """
 
@@ -32,10 +32,10 @@ from curation.reading.wet import Record, read_records
 
 
 class ArchivedRecord(NamedTuple):
-    """A record with a position, reduced to its text, or to what it has in place of one.
+    """A record with a position, reduced to its text. Without a text, it has an error or the kind of its content.
 
     error      why it is rejected
-    content    what an answer holds that is no page, such as image/png
+    content    media type of a response that is no page, such as image/png
     repaired   whether malformed bytes became U+FFFD before the text was known
     """
 
@@ -62,8 +62,8 @@ Read = Callable[[Record], ArchivedRecord]
 
 
 def _read(file: SourceFile, batch_bytes: int, holds_text: Callable[[Record], bool], read: Read) -> Iterator[Documents]:
-    """Yield the records for which `holds_text` as documents. Each damaged stretch of the file, and each record without
-    a type, counts as one rejected record."""
+    """Yield the records for which `holds_text` is true as documents. Each damaged part of the file, and each record
+    without a type, becomes one rejected record."""
     row = size = 0
     entries: list[ArchivedRecord] = []
     others: list[OtherRecord] = []
@@ -93,7 +93,7 @@ def _read(file: SourceFile, batch_bytes: int, holds_text: Callable[[Record], boo
 
 
 def _type_of(record: Record) -> str:
-    """The type of a record; types are compared without case, as the literals of ISO 28500 are."""
+    """Return the type of a record in lower case, since ISO 28500 ignores case."""
     return record.headers.get(TYPE, "").lower()
 
 
@@ -130,7 +130,7 @@ def _value(headers: dict[str, str], field: str) -> str | None:
 
 
 def _holds_page(record: Record) -> bool:
-    """Whether a record of WARC has the position of a page: every response, and a resource of HTML from the web."""
+    """Return whether a WARC record gets a position: each response, and each resource that is HTML from the web."""
     if _type_of(record) != "resource":
         return _type_of(record) == "response"
     media = record.headers.get(CONTENT_TYPE, "")
@@ -138,8 +138,8 @@ def _holds_page(record: Record) -> bool:
 
 
 def _answer(record: Record) -> tuple[dict[str, str], bytes, str]:
-    """Return the HTTP headers of a record, its body and its status. A `resource`, and a `response` of another protocol,
-    such as a look-up of a name by Heritrix, is its content alone."""
+    """Return the HTTP headers, body and status of a record. For a `resource`, and for a `response` of another protocol
+    (such as a DNS look-up by Heritrix), the body is the whole content."""
     media = record.headers.get(CONTENT_TYPE, "")
     is_http = record.content.startswith(HTTP) or responses.media_type(media) in ("", "application/http")
     if _type_of(record) == "response" and is_http:
@@ -169,7 +169,7 @@ def _page_reader(file: SourceFile) -> Read:
                 archived.headers.update({LINKS: links} if with_links else {})
             case responses.TEXT:
                 text, repaired = page_encodings.decode(body, charset)
-                if not text.strip():  # a byte order mark alone
+                if not text.strip():  # only a byte order mark
                     return archived._replace(content=_unread(media, b""))
             case _:
                 return archived._replace(content=_unread(media, body))
@@ -179,7 +179,7 @@ def _page_reader(file: SourceFile) -> Read:
 
 
 def _unread(media: str, body: bytes) -> str:
-    """Return the media type of an answer that is no page, and whether its body is empty."""
+    """Return the media type of a response that is no page, and "binary" or "empty" for its body."""
     return f"{media or 'no media type'}, {'binary' if body.strip() else 'empty'}"
 
 
@@ -189,7 +189,7 @@ class _Archive(Format):
 
 
 class Wet(_Archive):
-    """The content of `conversion` records is the text."""
+    """WET: the content of `conversion` records is the text."""
 
     name = "wet"
     suffixes = (".wet",)
@@ -204,7 +204,7 @@ class Wet(_Archive):
 
 
 class Warc(_Archive):
-    """The main text of the page in a record. InputError where a package is missing."""
+    """WARC: the text is the main text of the page in a record. Reading raises InputError if a package is missing."""
 
     name = "warc"
     suffixes = (".warc",)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Base of input formats. A format is a class with what differs from others, and an entry of `FORMATS`."""
+"""The base class of input formats. A format is a subclass that overrides what differs from the defaults, and an entry
+of `FORMATS`."""
 
 from __future__ import annotations
 
@@ -35,8 +36,9 @@ WHOLE, USED, NEEDED = "whole", "used", "needed"  # parts of files, for `Format.p
 class Joint(NamedTuple):
     """Small files that are read together.
 
-    key   what they have in common
-    read  function of their ranges and `batch_bytes` that yields the same documents as `Format.read` file by file
+    key   the properties that files must share to be read together
+    read  function with the arguments ranges and `batch_bytes`; it yields the same documents as `Format.read` file by
+          file
     """
 
     key: Hashable
@@ -44,10 +46,10 @@ class Joint(NamedTuple):
 
 
 class SampledRange(NamedTuple):
-    """A range of a file for an estimate.
+    """A range of a file that an estimate reads.
 
     max_text   bytes of text after which reading ends
-    records    of the whole file, at least 1; 0: unknown, and the range is in bytes
+    records    number of records of the whole file, at least 1; 0: unknown, and the range is in bytes
     """
 
     start: int
@@ -57,22 +59,22 @@ class SampledRange(NamedTuple):
 
 
 class Format:
-    """A format of input files. The defaults are right for files that are read whole and have no columns.
+    """A format of input files. The defaults fit formats whose files are read whole and have no columns.
 
-    name              in recipes, plans and reports
-    suffixes          of the file names that `format: auto` gives to this format
+    name              name in recipes, plans and reports
+    suffixes          file-name suffixes for which `format: auto` chooses this format
     start             regular expression for the first bytes of a file with another suffix, after white space
-    fields            what `columns` may name, of formats without columns of their own
+    fields            names that `columns` may have, for formats whose files have no columns
     options           settings of an input that this format uses, of `separator encoding delimiter quote escape header
                       extract`; with `extract`, reading takes far longer than decompressing
-    tells_encoding    whether a file names its encoding, so that `curate init` need not guess it
-    parts             whether parts of a file are read alone. WHOLE: never; USED: those of an uncompressed file, if its
-                      server sends them; NEEDED: nothing is read without them, so that the file may not be compressed as
-                      a whole, and is copied from a server without parts
-    may_grow          whether uncompressed files are read up to their planned size, and may have more bytes by then
-    expansion         bytes of text per stored byte: assumed, and a bound
-    step              verb of the console's funnel
-    hint              comment of `curate init`
+    tells_encoding    whether a file states its encoding, so that `curate init` need not guess it
+    parts             whether parts of a file are read alone. WHOLE: never. USED: parts of an uncompressed file, if its
+                      server sends parts. NEEDED: always. Such a file may not be compressed as a whole, and is copied
+                      first if its server sends no parts
+    may_grow          whether an uncompressed file may grow after planning; it is then read up to its planned size
+    expansion         bytes of text per stored byte: an assumed value, and an upper bound
+    step              verb for reading in the funnel that the console shows
+    hint              comment that `curate init` writes
     """
 
     name: ClassVar[str]
@@ -90,81 +92,85 @@ class Format:
     def read(self, file_range: FileRange, batch_bytes: int) -> Iterator[Documents]:
         """Yield the documents of a range, in batches of about `batch_bytes`, for files of any size.
 
-        Text is valid UTF-8. A record that is no document, and damage, are entries of `rejected`. InputError: the file
-        is not of this format.
+        Text is valid UTF-8. Records that are no documents, and damage, are entries of `rejected`. Raises InputError if
+        the file does not have this format.
         """
         raise NotImplementedError
 
     def joint(self, file_range: FileRange) -> Joint | None:
-        """Return how a small file is read together with others; None for a file that is read alone."""
+        """Return how to read a small file together with others; None for a file that is read alone."""
         return None
 
     def spans(self, file: SourceFile, size: Callable[[int], int], later_bytes: int) -> list[tuple[int, int]]:
-        """Return (start, stop) of each range of a file; by default of one.
+        """Return (start, stop) of each range of a file. By default, a file has one range.
 
-        size          size of the next range by the bytes that remain
+        size          function that returns the size of the next range, from the remaining bytes
         later_bytes   size of the files after this one
         """
         return [(0, max(file.bytes, 0))]
 
     def is_divisible(self, file: SourceFile) -> bool:
-        """Return whether `piece` gives any piece of a file."""
+        """Return whether `piece` can return any piece of a file, and not only its start."""
         return False
 
     def piece(self, file: SourceFile, number: int, size: int) -> SampledRange | None:
-        """Return the piece `number` of pieces of `size` stored bytes; None: only the start can be read.
+        """Return the piece number `number` of a file that is cut into pieces of `size` stored bytes; None: only the
+        start can be read.
 
         A file that is not divisible has one piece, its start.
         """
         return None
 
     def is_one_document(self, file: SourceFile) -> bool:
-        """Return whether a start of a file would be a part of a document."""
+        """Return whether a file is one document, so that its start would be only a part of a document."""
         return False
 
     def row_counts(self, file: SourceFile) -> list[int] | None:
-        """Return the number of records of each part that is a range; None where the format does not store them."""
+        """Return the number of records of each part of a file; None if the format does not store these numbers."""
         return None
 
     def is_plain_lines(self, file: SourceFile) -> bool:
-        """Return whether a file is JSON Lines of which only texts and ids by plain names are wanted."""
+        """Return whether a file is JSON Lines, and only its text and id are read, from fields that are not nested."""
         return False
 
     def computed_with(self, file: SourceFile) -> dict[str, str]:
-        """Return the packages on which the texts of a file depend: name -> version. A run does not resume with
-        others. InputError where one is missing."""
+        """Return the packages on which the texts of a file depend: name -> version. A run does not resume with other
+        versions. Raises InputError if a package is missing."""
         return {}
 
     def note(self, file: SourceFile) -> str:
-        """Return what `curate plan` says of a file besides its columns."""
+        """Return a note that `curate plan` shows about a file, besides its columns."""
         return ""
 
     def probe(self, file: SourceFile) -> SourceFile:
-        """Return a file with its text column. InputError: it lacks a required column, or it is not of this format."""
+        """Return a file with its text column. Raises InputError if it lacks a required column or does not have this
+        format."""
         self.computed_with(file)
         if file.types:
             raise InputError(f"{self.name} has only strings in its columns. Leave the types of columns out")
         for name in file.carried.values():
             if name not in self.fields:
                 raise InputError(f"{self.name} has no column {name!r}; columns may name {', '.join(self.fields)}")
-        if file.compression and not is_remote(file.path):  # remote files are skipped: there may be very many
+        if file.compression and not is_remote(file.path):  # remote files are not checked, since there may be very many
             head(file, 1)
         return file
 
     def columns(self, file: SourceFile) -> list[str]:
-        """Return what `columns` may name. InputError: the file cannot be read."""
+        """Return the names that `columns` may have. Raises InputError if the file cannot be read."""
         return [*self.fields]
 
     def sample_columns(self, file: SourceFile) -> dict[str, list[Any]]:
-        """Return the values of each column in the first PROBED_RECORDS records. InputError: it cannot be read."""
+        """Return the values of each column in the first PROBED_RECORDS records. Raises InputError if the file cannot be
+        read."""
         return {}
 
     def doubt(self, file: SourceFile) -> str:
-        """Return what a run will not read of the first PROBED_RECORDS records; "" where it reads all of them."""
+        """Return a message about those of the first PROBED_RECORDS records that a run would reject; "" if there are
+        none."""
         return ""
 
     def detect(self, file: SourceFile) -> dict[str, Any]:
-        """Return settings for reading a file that differ from the defaults, by its first bytes."""
+        """Return the settings that a file needs and that differ from the defaults, from its first bytes."""
         return {}
 
 
@@ -181,7 +187,7 @@ class ColumnFormat(Format):
         return self._with_column(file, names)
 
     def _with_column(self, file: SourceFile, names: Sequence[str]) -> SourceFile:
-        """Return a file with these columns and its text column. InputError: it lacks a required column."""
+        """Return a file with its text column, one of `names`. Raises InputError if it lacks a required column."""
         column = file.text_column or find_column(names, file, advice=self._column_advice(names, file))
         probed = msgspec.structs.replace(file, text_column=column)
         _check_names(names, probed)
@@ -196,7 +202,7 @@ class ColumnFormat(Format):
 
 
 def _check_names(names: Sequence[str], file: SourceFile) -> None:
-    """Raise InputError where a required column is missing or not unique."""
+    """Raise InputError if a required column is missing or not unique."""
     where, counts = shown(file.path), Counter(names)
     for column in (file.text_column, file.id_column, *file.carried.values()):
         if counts[column] > 1:
@@ -210,12 +216,12 @@ def _check_names(names: Sequence[str], file: SourceFile) -> None:
 
 
 def with_some_column(file: SourceFile) -> SourceFile:
-    """Return a file without valid records with the default text column."""
+    """Return a file that has no valid records, with the default text column."""
     return msgspec.structs.replace(file, text_column=file.text_column or TEXT_COLUMNS[0])
 
 
 def find_column(names: Sequence[str], file: SourceFile, others: Sequence[str] = (), advice: str = "") -> str:
-    """Return the first usual name in `names`. `others`: fields that hold no string, for the message."""
+    """Return the first name of TEXT_COLUMNS that is in `names`. `others`: fields without strings, for the message."""
     column = next((name for name in TEXT_COLUMNS if name in names), "")
     if not column:
         no_text = next((f", {name!r} without a string" for name in TEXT_COLUMNS if name in others), "")
@@ -227,7 +233,8 @@ def find_column(names: Sequence[str], file: SourceFile, others: Sequence[str] = 
 
 
 def start_of(file: SourceFile, size: int = PROBED_BYTES) -> StreamChunk:
-    """Return the first bytes of a file. Those of the last local file are kept: `curate init` asks several times."""
+    """Return the first bytes of a file. For the last local file they are cached, since `curate init` needs them several
+    times."""
     if not file.compression and file.bytes != UNKNOWN_SIZE:
         size = min(size, file.bytes)  # allocating a megabyte takes longer than reading a small file
     read = _read_start.__wrapped__ if is_remote(file.path) else _read_start
@@ -241,7 +248,7 @@ def _read_start(path: str, compression: str, size: int, *_version: int) -> Strea
 
 
 def head(file: SourceFile, size: int = PROBED_BYTES) -> bytes:
-    """Return the first bytes of a file. Raises InputError where they are damaged."""
+    """Return the first bytes of a file. Raises InputError if they are damaged."""
     start = start_of(file, size)
     if start.damage and not start.data:
         raise InputError(

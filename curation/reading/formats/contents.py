@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a file holds, by its first bytes: looked at before a format or a decompressor reports an error of its own.
+"""Detects the content of a file from its first bytes, so that an error can name it.
 
-Two kinds of signs are kept apart. A signature is certain, and its file is refused before it is read. A guess replaces
-the error of a format that could not read the file.
+There are two kinds of evidence. A signature is certain: a file with the signature of another format is refused before
+it is read. A guess only replaces the error of a format that could not read the file.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from curation.reading.urls import is_remote, shown
 from curation.reading.zstd_frames import window_of
 
 LOOK_BYTES = 4096
-MIN_NULS = 8  # fewer may be a text
-MAX_CONTROLS = 0.01  # share of the bytes of a text
+MIN_NULS = 8  # a file with fewer NUL bytes may be text
+MAX_CONTROLS = 0.01  # maximum share of control characters in the bytes of a text
 CONTROLS = bytes({*range(32)} - {*b"\t\n\v\f\r\b\x1b"})
 SHOWN_CHARACTERS = 60
 COMPRESSED = {
@@ -32,11 +32,11 @@ COMPRESSED = {
     "bzip2": rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)", "xz": rb"\xfd7zXZ\0",
 }  # fmt: skip
 TOOLS = {"gzip": "gzip -dc", "zstd": "zstd -dc", "bzip2": "bzip2 -dc", "xz": "xz -dc"}
-FORMATS = {  # name -> in words, and suffix
+FORMATS = {  # name -> name in messages, and suffix
     "parquet": ("Parquet", ".parquet"), "arrow": ("Arrow IPC", ".arrow"), "warc": ("a WARC archive", ".warc"),
 }  # fmt: skip
 ALIKE = {"wet": "warc"}  # formats that begin alike
-TABLES = {"parquet": "a readable Parquet file", "arrow": "readable Arrow IPC"}  # whose own content is binary
+TABLES = {"parquet": "a readable Parquet file", "arrow": "readable Arrow IPC"}  # formats with binary content
 FETCH = "A server or a program sent it in place of the data: check the address and the log-in, then fetch the data"
 UNPACK = "Unpack it, and name the files in it"
 TEXT = "Convert it to text first"
@@ -47,11 +47,11 @@ DECOMPRESS = "Decompress it, or compress it with gzip or zstd"
 
 
 class FileContent(NamedTuple):
-    """What a file holds.
+    """The content of a file.
 
-    what      in words; the name of a compression or format of this program alone
-    remedy    a sentence; "" where the name of the file decides
-    is_text   whether it may be the content of plain text, too
+    what      its name in messages; for a compression or format of this program, only its name here
+    remedy    a sentence; "" if the remedy depends on the name of the file
+    is_text   whether a plain text may begin in the same way
     """
 
     what: str
@@ -59,7 +59,7 @@ class FileContent(NamedTuple):
     is_text: bool = False
 
 
-# Content by the bytes that begin it. The formats' own documents define them; most are in the `magic` of file(1), too.
+# First bytes -> content. They come from the specifications of the formats; most are also in the `magic` of file(1).
 SIGNATURES: dict[bytes, FileContent] = {
     **{pattern: FileContent(name) for name, pattern in COMPRESSED.items()},
     rb"PAR1(?![ -~])": FileContent("parquet"),
@@ -128,7 +128,8 @@ MARKUP: dict[bytes, FileContent] = {  # after white space and a byte order mark
     rb"<\?xml\b": FileContent("an XML document", "Convert its texts to JSON Lines first", True),
 }  # fmt: skip
 _SIGNATURES = [(re.compile(pattern), content) for pattern, content in SIGNATURES.items()]
-_ANY = re.compile(b"|".join(b"(?:%b)" % pattern for pattern in SIGNATURES))  # a tenth of the time of all in turn
+# Takes a tenth of the time of matching one after the other
+_ANY = re.compile(b"|".join(b"(?:%b)" % pattern for pattern in SIGNATURES))
 _MARKUP = [(re.compile(pattern, re.IGNORECASE), content) for pattern, content in MARKUP.items()]
 UTF16 = re.compile(rb"(?:[\t\n\r -~]\0){8}|(?:\0[\t\n\r -~]){8}")
 ERRORS = {"detail", "error", "errors", "message", "msg"}
@@ -139,7 +140,7 @@ ERROR_KEYS = {
 
 
 def look(start: bytes) -> FileContent | None:
-    """Return what begins with these bytes, by its signature; None for text, and for bytes without one."""
+    """Return the content whose signature these bytes have; None for text and for other bytes without a signature."""
     if _ANY.match(start):
         return next(content for pattern, content in _SIGNATURES if pattern.match(start))
     text = start.removeprefix(codecs.BOM_UTF8).lstrip()
@@ -149,19 +150,20 @@ def look(start: bytes) -> FileContent | None:
 
 
 def check(file: SourceFile, kind: Format) -> None:
-    """Raise InputError for a local file with other content than its format and compression. Files behind URLs, of which
-    there may be very many, are looked at by `explain`."""
+    """Raise InputError if the content of a local file does not fit its format and compression. Files behind URLs may be
+    very many, so only `explain` checks them."""
     if not is_remote(file.path) and not file.label and (problem := _problem(file, kind)):
         raise InputError(problem)
 
 
 def explain(file: SourceFile, kind: Format, error: InputError) -> InputError:
-    """Return the error for a file whose format could not be read: what it holds instead, or else `error`."""
+    """Return the error for a file that its format could not read: an error that names its real content, or else
+    `error`."""
     if file.label:
         return error
     try:
         problem = _problem(file, kind) or _guess(file, kind)
-    except (InputError, EOFError, OSError):  # it cannot be opened or read, which is the error
+    except (InputError, EOFError, OSError):  # the file cannot be opened or read, which `error` says
         return error
     return InputError(problem) if problem else error
 
@@ -209,7 +211,7 @@ def _content_problem(
 
 
 def _suits(content: FileContent, kind: Format) -> bool:
-    """Whether a format reads this content: its own, and text where it reads any text."""
+    """Return whether a format can read this content: its own content, or text if the format reads any text."""
     return content.what in (kind.name, ALIKE.get(kind.name)) or (
         content.is_text and "encoding" in kind.options and not isinstance(kind, ColumnFormat)
     )
@@ -261,13 +263,13 @@ def _suffix_of(compression: str) -> str:
 
 
 def _stem(file: SourceFile) -> str:
-    """The path without the suffix of its compression."""
+    """Return the path of a file without the suffix of its compression."""
     stem, suffix = os.path.splitext(shown(file.path))
     return stem if suffix.lower() in COMPRESSIONS else shown(file.path)
 
 
 def _begins(start: bytes) -> str:
-    """How a file begins, for messages."""
+    """Return how a file begins, for messages."""
     if _is_binary(start):
         return f"it begins with the bytes {start[:8].hex(' ')}"
     text = " ".join(start.decode("utf-8", "replace").split())
@@ -275,7 +277,8 @@ def _begins(start: bytes) -> str:
 
 
 def _is_binary(start: bytes, encoding: str = "utf-8") -> bool:
-    """Whether bytes are no text: 1 % NULs, or 1 % controls in what is no UTF-8. Logs of chats have controls, too."""
+    """Return whether bytes are no text: 1 % are NULs, or 1 % are control characters and the bytes are not UTF-8. Chat
+    logs in UTF-8 may have control characters."""
     is_utf8 = codecs.lookup(encoding).name in UTF8
     text = start.decode("utf-8" if is_utf8 else encoding, "replace")
     data = start if is_utf8 else text.encode("utf-8", "replace")
@@ -287,7 +290,8 @@ def _is_binary(start: bytes, encoding: str = "utf-8") -> bool:
 
 
 def _encoding_problem(file: SourceFile, kind: Format, start: bytes) -> str:
-    """The message about a file that is no text, or in an encoding that its format does not read."""
+    """Return the message about a file that is no text, or has an encoding that its format does not read; "" for other
+    files."""
     path, reads_others = shown(file.path), "encoding" in kind.options
     marked = next((name.upper() for mark, name in MARKS if start.startswith(mark)), "")
     if marked and not reads_others:
@@ -310,7 +314,7 @@ def _binary(path: str, start: bytes) -> str:
 
 
 def _guess(file: SourceFile, kind: Format) -> str:
-    """What a file most likely holds whose format could not read it; "" where nothing tells."""
+    """Return a message about the likely content of a file that its format could not read; "" without a guess."""
     start = start_of(file, LOOK_BYTES).data if file.compression else _raw_start(file)
     path = shown(file.path)
     if kind.name in TABLES:
@@ -324,7 +328,7 @@ def _guess(file: SourceFile, kind: Format) -> str:
 
 
 def _error_of_server(start: bytes) -> list[str]:
-    """The keys of the one JSON object that is the whole file, if they are those of an error; [] else."""
+    """If the whole file is one JSON object with the keys of a server's error, return its keys; else []."""
     try:
         content = orjson.loads(start)
     except orjson.JSONDecodeError:

@@ -4,9 +4,9 @@
 pyarrow reads three times as fast, but loses the position of a bad row, and stops at a row with malformed UTF-8 or one
 above its block size. In csv and pandas an unclosed quote merges all rows up to the next quote into one field. Here a
 row of several lines that does not end correctly loses its first line, and its other lines are read again as rows. If
-one of these opens a quote, it fails on the same line, so it is not read to its end. A line is parsed at most three
-times: inside a quoted field, as the start of a row, and once more where that start is bad or where a complete row
-follows an oversized one. max_document_bytes bounds the lines that are held.
+one of these lines opens a quote, its row fails on the same line as before, so it is not read to its end. A line is
+parsed at most three times: inside a quoted field, as the start of a row, and once more where that start is bad or where
+a complete row follows an oversized one. max_document_bytes bounds the lines that are held.
 
 In csv, an escape character disappears before every character. Programs that write tables escape only some characters,
 so an escaped character is replaced before csv parses its line, and put back into the values.
@@ -30,17 +30,18 @@ SKIPPED_STEP = 1 << 16
 UNCLOSED = "a quoted field that begins in this row does not end where a delimiter or the row ends"
 OR_UNCLOSED = ", or a quoted field that begins in this line is not closed"
 REPEATED = "the row repeats the header"
-SEPARATOR_LINE = re.compile(r'"?sep=(.)"?[\r\n]*', re.IGNORECASE)  # the first line for Excel: sep=;
-# A lone surrogate, which no text has, then one for the character that was escaped.
+SEPARATOR_LINE = re.compile(r'"?sep=(.)"?[\r\n]*', re.IGNORECASE)  # first line in files for Excel, such as sep=;
+# An escaped character is replaced by two lone surrogates, which no text has: ESCAPED, then one that stands for the
+# character.
 ESCAPED = "\ud800"
 FIRST_CODE = 0xD801
 CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "0": "\0", "Z": "\x1a"}
 
 
 class Row(NamedTuple):
-    """One row with its position; a damaged one has a message in place of values."""
+    """One row with its position. A damaged row has an error message in place of values."""
 
-    line: int  # 0-based physical line where it begins
+    line: int  # physical line where the row begins, from 0
     values: list[Any]  # strings; None for \N in a file with escapes
     error: str = ""
 
@@ -50,7 +51,7 @@ class _TooLargeError(Exception):
 
 
 class CsvRows:
-    """The rows of a file, without blank ones. Bytes that are malformed in the encoding become lone surrogates."""
+    """The rows of a file that are not blank. Bytes that are malformed in the encoding become lone surrogates."""
 
     def __init__(self, stream: Any, file: SourceFile, delimiter: str = ",") -> None:
         csv.field_size_limit(MAX_FIELD)
@@ -65,7 +66,7 @@ class CsvRows:
         self.dialect: dict[str, Any] = {}
         self.line = 0  # where the next row begins
         self.row: list[str] = []  # lines of the current row so far
-        self.size = 0  # characters of the row, or of `reread_lines` while rows are read from there
+        self.size = 0  # characters of the row, or of `reread_lines` while its rows are read
         self.reread_lines: deque[str] = deque()  # lines after the first of a failed row; "" is the end of the file
 
     def __iter__(self) -> Iterator[Row]:
@@ -75,7 +76,8 @@ class CsvRows:
         return (row._replace(values=[*map(self.escapes.restored, row.values)]) for row in self._rows())
 
     def _begin(self) -> None:
-        """Read the first line: a byte order mark is no part of it, and `sep=;` is no row but names the delimiter."""
+        """Read the first line, and remove its byte order mark. A line such as `sep=;` is no row; it sets the
+        delimiter."""
         line = self._read_line(self.max_chars + 1).removeprefix("\ufeff")
         marked = SEPARATOR_LINE.fullmatch(line)
         delimiter = self.given or (marked[1] if marked else self.delimiter)
@@ -120,7 +122,8 @@ class CsvRows:
             self.line += self._height(self.row)
 
     def _height(self, lines: list[str]) -> int:
-        """The number of lines in the file: one with an escaped line end at its end is joined with the next one."""
+        """Return the number of lines that `lines` have in the file. There, a line whose end is escaped is one line, and
+        here it is joined with the next."""
         return len(lines) + (sum(map(self.escapes.joined, lines)) if self.escapes else 0)
 
     def _reader(self) -> Any:
@@ -147,8 +150,8 @@ class CsvRows:
     def _reread_rows(self, fails: bool) -> Iterator[Row]:
         """Yield the rows that begin in `reread_lines` before its last line.
 
-        Inside a quoted field, every line but the last leaves the field open. `fails`: a row fails on the last line;
-        otherwise that line has not been parsed yet.
+        Inside a quoted field, every line but the last leaves the field open. `fails`: whether a row is known to fail on
+        the last line. If not, that line has not been parsed yet.
         """
         reread_lines = self.reread_lines
         while len(reread_lines) > 1:
@@ -174,8 +177,8 @@ class CsvRows:
             self.size -= sum(map(len, read))
 
     def _ends(self) -> bool | None:
-        """Return whether the row that opens a quote in the first line of `reread_lines` ends correctly; None where it
-        is too large. Reads on until that is known."""
+        """Return whether the row that opens a quote in the first line of `reread_lines` ends correctly; None if it is
+        too large. Reads further lines until this is known."""
         while self.size <= self.max_chars:
             line = self.reread_lines[-1]
             try:
@@ -188,7 +191,7 @@ class CsvRows:
         return None
 
     def _parse(self, *lines: str) -> list[str] | None:
-        """Return the values of a row; None where it needs another line."""
+        """Return the values of a row; None if the row needs another line."""
         reader = csv.reader((*lines, self.quote), **self.dialect)
         values = next(reader)
         return values if reader.line_num <= len(lines) else None
@@ -206,11 +209,11 @@ class CsvRows:
 
 
 class _Escapes:
-    """Escaped characters of a file. Replacing them keeps the length of a line.
+    """Replaces escaped characters of a file by codes, and restores them. A line keeps its length.
 
-    With quotes, the escape character escapes the quote, itself, the delimiter and line ends, and stays before others
-    (Spark, MySQL). Without, it also begins the control characters of CONTROLS, and disappears before others
-    (PostgreSQL's COPY, mysql).
+    In files with quotes (Spark, MySQL), the escape character escapes the quote, itself, the delimiter and line ends;
+    before other characters it stays in the text. In files without quotes (PostgreSQL's COPY, mysql), it also begins the
+    control characters of CONTROLS; before other characters it disappears.
     """
 
     def __init__(self, escape: str, quote: str, delimiter: str) -> None:
@@ -228,16 +231,16 @@ class _Escapes:
         return self.open_end.search(line) is not None
 
     def joined(self, line: str) -> int:
-        """The number of escaped line ends in a line."""
+        """Return the number of escaped line ends in a line."""
         return len(self.ends.findall(line))
 
     def replaced(self, line: str) -> str:
-        """A line with a code for each escaped character that has one."""
+        """Return a line in which a code replaces each escaped character that has a code."""
         codes = self.codes
         return self.escaped.sub(lambda match: ESCAPED + codes[match[1]] if match[1] in codes else match[0], line)
 
     def restored(self, value: str) -> str | None:
-        """A value as its writer had it; None for the null of databases."""
+        """Return a value as it was before it was written; None for the null of databases."""
         if value == f"{self.escape}N":
             return None
         return self.special.sub(self._character, value) if ESCAPED in value or self.escape in value else value
@@ -249,20 +252,20 @@ class _Escapes:
 
 
 class PeekedStream(io.RawIOBase):
-    """A stream that `io` can buffer. Closing it leaves the stream open."""
+    """Wraps a stream so that `io` can buffer it and its start can be read ahead. Closing it leaves the stream open."""
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream
-        self.head = b""  # bytes that were read from the stream, and are not yet read from here
+        self.head = b""  # bytes that were read ahead from the stream
 
     def start(self, size: int) -> bytes:
-        """Return the first bytes, which are read again later; fewer than `size` where the stream ends."""
+        """Return the first bytes, which later reads return again; fewer than `size` if the stream is shorter."""
         while len(self.head) < size and (data := self.stream.read(size - len(self.head))):
             self.head += data
         return self.head
 
     def readable(self) -> bool:
-        """Always: `io.BufferedReader` asks before it reads."""
+        """Return true, which `io.BufferedReader` expects."""
         return True
 
     def readinto(self, buffer: Any) -> int:

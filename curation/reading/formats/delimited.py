@@ -103,11 +103,11 @@ def _is_encodable(value: str) -> bool:
 class Delimited(ColumnFormat):
     """The first row has the names of the columns, unless `header` is false."""
 
-    delimiter: ClassVar[str]  # between fields, where an input sets none
+    delimiter: ClassVar[str]  # default delimiter of the format
     options = ("encoding", "delimiter", "quote", "escape", "header")
 
     def read(self, file_range: FileRange, batch_bytes: int) -> Iterator[Documents]:
-        """Bad rows are rejected, and so is the rest of a damaged file."""
+        """Yield the documents of a file. Bad rows are rejected, and so is the rest of a damaged file."""
         with open_planned(file_range.file) as stream:
             yield from self.read_stream(stream, file_range.file, batch_bytes)
 
@@ -127,7 +127,8 @@ class Delimited(ColumnFormat):
         yield batch.documents()
 
     def columns(self, file: SourceFile) -> list[str]:
-        """Return the column names in the first row; [] for an empty file. Raises InputError where it cannot be read."""
+        """Return the column names in the first row; [] for an empty file. Raises InputError if the row cannot be
+        read."""
         with open_planned(file) as stream:
             return self._names(stream, file)
 
@@ -146,7 +147,7 @@ class Delimited(ColumnFormat):
         return self.probe_start(head(file, DETECTED_BYTES), file)
 
     def probe_start(self, start: bytes, file: SourceFile) -> SourceFile:
-        """Return a file with its text column, by its first bytes. InputError: as `probe`."""
+        """Return a file with its text column, from its first bytes. Raises the errors of `probe`."""
         names = self._names(io.BytesIO(start), file)
         if not names:
             return with_some_column(file)
@@ -156,7 +157,7 @@ class Delimited(ColumnFormat):
         return self._with_column(file, names)
 
     def _check_delimiter(self, names: Sequence[str], start: bytes, file: SourceFile) -> None:
-        """Raise InputError for a header of one column whose name holds another usual delimiter."""
+        """Raise InputError if the header has one column, and its name contains another usual delimiter."""
         expected = self.delimiter
         mark = next((mark for mark in DELIMITERS if mark != expected and mark in names[0]), "")
         if len(names) == 1 and mark:
@@ -171,7 +172,8 @@ class Delimited(ColumnFormat):
             )
 
     def _check_rows(self, names: Sequence[str], start: bytes, file: SourceFile) -> None:
-        """Raise InputError for rows of a dialect that changes texts, or all with more fields than the header."""
+        """Raise InputError if rows seem to have another dialect, so that texts would change. Also if all rows have more
+        fields than the header."""
         if names[0].startswith("# "):
             raise InputError(
                 f"{shown(file.path)} begins with a comment, expected names of columns. Delete its comments: grep "
@@ -222,7 +224,7 @@ class Delimited(ColumnFormat):
         return {name: list(column) for name, column in zip(names, zip(*sampled, strict=True), strict=False)}
 
     def detect(self, file: SourceFile) -> dict[str, Any]:
-        """The dialect, where nobody has set it, and whether a header is missing."""
+        """Return the dialect, unless the input sets it, and `header: False` if the file has no header."""
         start = start_of(file, DETECTED_BYTES).data
         is_set = file.delimiter or file.quote != QUOTE or file.escape is not msgspec.UNSET
         dialect = {} if is_set else dialect_of(start, file, self.delimiter)

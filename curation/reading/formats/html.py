@@ -28,7 +28,7 @@ def _as_documents(file: SourceFile, text: str, error: str, repaired: bool) -> Do
 
 
 class Html(Format):
-    """A file without a set encoding is read as by a browser: `curation.reading.page_encodings`."""
+    """HTML: if the input sets no encoding, it is detected as browsers do (`curation.reading.page_encodings`)."""
 
     name = "html"
     suffixes = (".html", ".htm")
@@ -39,8 +39,8 @@ class Html(Format):
     start = rb"(?i)<!doctype html|<html\b"
 
     def read(self, file_range: FileRange, batch_bytes: int) -> Iterator[Documents]:
-        """An empty file has no document. A page that is damaged, oversized or above the bounds of `pages` is rejected.
-        InputError where a package is missing."""
+        """Yield the main text of a page as a document; an empty file has none. A page that is damaged, oversized or
+        above the bounds of `pages` is rejected. Raises InputError if a package is missing."""
         file = file_range.file
         extract = pages.extractor(file.extraction)
         check_interrupts()  # a page takes up to a second
@@ -58,7 +58,7 @@ class Html(Format):
         if not error:
             try:
                 text, repaired = extract(page, encoding=encoding)
-            except (ValueError, LookupError) as raised:  # LookupError: an encoding that Python does not know
+            except (ValueError, LookupError) as raised:  # LookupError: Python does not know the encoding
                 error = str(raised)
         yield _as_documents(file, text, error, repaired)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JSON Lines: checks of a file before a run, and its ranges. `curation.reading.lines` parses them."""
+"""JSON Lines: checks of a file before a run, and its ranges. `curation.reading.lines` parses the lines."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ARRAY_START = re.compile(rb'\s*\[\s*[]{["\-0-9tfn]')
 
 
 class JsonLines(ColumnFormat):
-    """Ranges are bytes of an uncompressed file; a line belongs to the range in which it begins."""
+    """JSON Lines. Ranges are bytes of an uncompressed file; a line belongs to the range in which it begins."""
 
     name = "jsonl"
     suffixes = (".jsonl", ".ndjson", ".json")
@@ -81,7 +81,8 @@ class JsonLines(ColumnFormat):
         return self.probe_start(_text_head(file), file)
 
     def probe_start(self, start: bytes, file: SourceFile) -> SourceFile:
-        """One of the first PROBED_RECORDS records must have the text column. `start`: first bytes without a mark."""
+        """Return a file with its text column, which one of the first PROBED_RECORDS records must have. `start` has the
+        first bytes, without a byte order mark."""
         first = first_lines(start)
         _check_lines(start, first, file)
         records = _objects(first)
@@ -104,7 +105,7 @@ class JsonLines(ColumnFormat):
         return _field_names(_sample_records(file))
 
     def sample_columns(self, file: SourceFile) -> dict[str, list[Any]]:
-        """The values of each field, and of the fields of its objects (`data.text`)."""
+        """Return the values of each field, and of the fields of nested objects (`data.text`)."""
         columns: dict[str, list[Any]] = {}
         for record in _sample_records(file):
             for name, value in record.items():
@@ -143,8 +144,8 @@ def _field_names(records: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _check_lines(start: bytes, first: Sequence[bytes], file: SourceFile) -> None:
-    """Raise InputError for JSON that is not in lines. A single bad line passes: it may be a truncated file, and is
-    rejected when it is read."""
+    """Raise InputError for JSON that does not have one object per line. A single bad line passes, since the file may be
+    truncated; reading rejects the line."""
     if is_array(start, first):
         raise InputError(
             f"{shown(file.path)} begins with a JSON array, expected one object per line. "
@@ -159,9 +160,10 @@ def _check_lines(start: bytes, first: Sequence[bytes], file: SourceFile) -> None
 
 
 def is_array(start: bytes, first: Sequence[bytes]) -> bool:
-    """Return whether a file begins with a JSON array, and not with a line such as `[INFO] start`.
+    """Return whether a file is a JSON array, and does not only begin with a line such as `[INFO] start`.
 
-    Lines of an array end in commas. So a file of which most other lines are objects is no array.
+    Lines of an array end in commas, so they are no JSON objects. If most of the other lines are objects, the file is no
+    array.
     """
     if not ARRAY_START.match(start):
         return False
@@ -177,7 +179,8 @@ def _load(raw: bytes) -> object:
 
 
 def first_lines(start: bytes) -> list[bytes]:
-    """Return the first lines that are not blank and complete: the last one of a long start may be cut."""
+    """Return the first lines that are complete and not blank. The last line of a long start may be cut off, so it is
+    left out."""
     split = start.split(b"\n")
     complete = split if len(start) < PROBED_BYTES - len(lines.BYTE_ORDER_MARK) else split[:-1]
     return [line for line in complete if line.strip()][:PROBED_RECORDS]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plain text: a file is one document, or is split at a separator. Only white space is no document.
+"""Plain text: a file is one document, or is split at a separator. White space alone is no document.
 
 Other encodings are converted to UTF-8 first, so separators and sizes mean the same in all of them. A byte order mark at
 the start of a file names its encoding, and is not part of the text.
@@ -22,7 +22,8 @@ from curation.reading.source_files import MARK_BYTES, UTF8, FileRange, SourceFil
 from curation.reading.streams import StreamChunk, read_chunks
 from curation.reading.urls import shown
 
-# What ends documents in a file of several: at the end of lines, or as lines of their own, since HTML has `</s>`, too.
+# Marks that end documents in a file of several documents. The first two are at the ends of lines. The others are whole
+# lines, since HTML also has `</s>`.
 END_MARKS = {
     mark: re.compile(rb"%b%b[ \t]*\r?$" % (start, re.escape(mark)), re.MULTILINE)
     for start, marks in ((b"", (b"<|endoftext|>", b"<|end_of_text|>")), (rb"^[ \t]*", (b"<eos>", b"</s>")))
@@ -57,7 +58,7 @@ def _without_mark(chunks: Iterator[StreamChunk]) -> Iterator[StreamChunk]:
 
 
 def _after_start(chunks: Iterator[StreamChunk], size: int) -> Iterator[StreamChunk]:
-    """Yield chunks, the first of which has at least `size` bytes of a file that has as many."""
+    """Yield chunks. The first has at least `size` bytes, unless the file is shorter."""
     head, damage = b"", ""
     while len(head) < size and not damage and (chunk := next(chunks, None)):
         head, damage = head + chunk.data, chunk.damage
@@ -107,7 +108,7 @@ def _as_documents(texts: list[bytes | None], file: SourceFile, row: int, damage:
 
 
 class Text(Format):
-    """Without `separator`, a file is one document."""
+    """Plain text. Without `separator`, a file is one document."""
 
     name = "text"
     suffixes = (".txt", ".md", ".rst")
@@ -116,7 +117,7 @@ class Text(Format):
     hint = 'each file is a document; separator: "\\n\\n" divides it into paragraphs; columns: [path] stores its path'
 
     def read(self, file_range: FileRange, batch_bytes: int) -> Iterator[Documents]:
-        """Oversized documents are rejected, and so is the rest of a damaged file."""
+        """Yield the documents of a file. Oversized documents are rejected, and so is the rest of a damaged file."""
         row = 0
         with open_planned(file_range.file) as stream:
             chunks = _without_mark(_as_utf8(read_chunks(stream, batch_bytes), file_range.file.encoding))
@@ -126,7 +127,8 @@ class Text(Format):
                 yield documents
 
     def detect(self, file: SourceFile) -> dict[str, str]:
-        """The separator of a file whose start has a usual mark at the end of documents twice, and nowhere else."""
+        """Return the separator if the start of a file has one of END_MARKS at least twice, and only where it can end a
+        document."""
         if file.separator:
             return {}
         raw = start_of(file).data

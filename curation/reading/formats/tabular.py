@@ -42,12 +42,12 @@ from curation.reading.urls import is_remote, shown
 log = logging.getLogger(__name__)
 FOOTER_END = 4 + len(FILE_MAGIC)  # bytes after the footer: its length and the magic
 BUFFER_BYTES = 1 << 20
-PROBED_TEXT = 16 << 20  # of the first rows
+PROBED_TEXT = 16 << 20  # maximum bytes of the first rows
 AS_BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
 
 
 def _check_types(schema: pa.Schema, file: SourceFile) -> None:
-    """Raise InputError where the text is no string column, or the id neither strings nor integers."""
+    """Raise InputError if the text column does not have strings, or the id column neither strings nor integers."""
     kinds, where = {field.name: field.type for field in schema}, shown(file.path)
     text, id_ = kinds[file.text_column], kinds.get(file.id_column, pa.string())
     if not (is_text(text) or is_bytes(text)):
@@ -72,8 +72,9 @@ def _wanted(names: list[str], file: SourceFile) -> list[str]:
 def _cut(batches: Iterator[pa.RecordBatch], batch_bytes: int) -> Iterator[pa.RecordBatch]:
     """Yield the rows in batches of at most `batch_bytes`, but at least one row, and at most LINES_AT_ONCE.
 
-    Values of a dictionary count in each row: all rows may have the longest, and a column of strings takes 2 GB. A part
-    of a batch is copied: whoever holds it would hold the whole batch while the next one is read.
+    A value of a dictionary counts in each of its rows. All rows may have the longest value, and a column of strings may
+    have at most 2 GB. A part of a batch is copied, so that it does not keep the whole batch in memory while the next
+    batch is read.
     """
     for batch in batches:
         yield from _pieces(batch, batch_bytes)
@@ -91,7 +92,7 @@ def _pieces(batch: pa.RecordBatch, batch_bytes: int) -> Iterator[pa.RecordBatch]
 
 
 def _sizes(column: pa.Array) -> np.ndarray:
-    """The bytes of each value: those of strings, and the mean of others."""
+    """Return the bytes of each value; for types other than strings, the mean."""
     if pa.types.is_dictionary(column.type):
         sizes = _sizes(column.dictionary)
         return sizes[column.indices.fill_null(0).to_numpy()] if len(sizes) else np.zeros(len(column), np.int64)
@@ -103,7 +104,8 @@ def _sizes(column: pa.Array) -> np.ndarray:
 
 
 def _as_documents(table: Any, file: SourceFile, row: int, line: int) -> Documents:
-    """Convert a table or batch of the file to documents. `row`, `line`: number of its first row in slice and file."""
+    """Convert a table or batch of the file to documents. `row` and `line` are the numbers of its first row in the slice
+    and in the file."""
     positions = {name: position for position, name in enumerate(table.schema.names)}
     rows = table.num_rows
     if file.id_column in positions:
@@ -149,15 +151,15 @@ def _damage(file: SourceFile, row: int, line: int, error: str) -> Documents:
 
 
 def open_parquet(file: SourceFile) -> pq.ParquetFile:
-    """Open a Parquet file. Raises InputError where it is none."""
+    """Open a Parquet file. Raises InputError if it is not a Parquet file."""
     path = local_path(file)
     try:
         if is_remote(path):
             return pq.ParquetFile(pa.PythonFile(open_raw(file.path, file.planned), "r"))
-        # Not memory-mapped: truncating a mapped file kills the process. A buffer for all row groups is no faster, and
-        # without a small one for each column, the stored bytes of a whole row group are in memory.
+        # Not memory-mapped, since truncating a mapped file kills the process. Buffering all row groups is not faster.
+        # Without a small buffer per column, the stored bytes of a whole row group would be in memory.
         return pq.ParquetFile(path, pre_buffer=False, buffer_size=BUFFER_BYTES)
-    except MemoryError:  # Arrow's is an ArrowException too
+    except MemoryError:  # Arrow's MemoryError is an ArrowException too
         raise
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         refuse_local(file.path, error)
@@ -174,8 +176,8 @@ def row_groups(file: SourceFile) -> list[int]:
 
 
 def decoded_row_groups(file_range: FileRange, allowed: int) -> list[int]:
-    """Return the bytes of each row group of a range: uncompressed, or, where they may be above `allowed` once they are
-    decoded, the most that they may be."""
+    """Return the bytes of each row group of a range: its uncompressed bytes. If its decoded bytes may exceed `allowed`,
+    return their upper bound instead."""
     file, opened = file_range.file, open_parquet(file_range.file)
     names, sizes = _wanted(opened.schema_arrow.names, file), []
     for group in range(file_range.start, file_range.stop):
@@ -185,7 +187,7 @@ def decoded_row_groups(file_range: FileRange, allowed: int) -> list[int]:
 
 
 def rows_in(file_range: FileRange) -> int:
-    """Return the number of rows in a range of row groups, by the footer of the file."""
+    """Return the number of rows in a range of row groups, from the footer of the file."""
     metadata = open_parquet(file_range.file).metadata
     return sum(metadata.row_group(group).num_rows for group in range(file_range.start, file_range.stop))
 
@@ -193,8 +195,8 @@ def rows_in(file_range: FileRange) -> int:
 def _read_around_damage(
     opened: pq.ParquetFile, file_range: FileRange, names: list[str], batch_bytes: int, line: int, taken: int
 ) -> Iterator[Documents]:
-    """Yield the rows after the first `taken`, row group by row group. Damage loses the rest of its own group only;
-    other groups may be in other slices."""
+    """Yield the rows after the first `taken`, row group by row group. Damage only loses the rest of its row group, so
+    the result does not depend on the slices."""
     row = taken
     for group in range(file_range.start, file_range.stop):
         rows = opened.metadata.row_group(group).num_rows
@@ -208,7 +210,8 @@ def _read_around_damage(
 
 
 def _batches(opened: pq.ParquetFile, group: int, names: list[str], taken: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a group after the first `taken`; one by one before damage."""
+    """Yield the rows of a row group after the first `taken`. If the group is damaged, rows before the damage are read
+    one by one."""
     done = 0
     try:
         for batch in opened.iter_batches(MIN_ROWS, row_groups=[group], columns=names):
@@ -225,12 +228,12 @@ def _batches(opened: pq.ParquetFile, group: int, names: list[str], taken: int) -
 def _bounded_batches(
     file: SourceFile, opened: pq.ParquetFile, groups: range, names: list[str], batch_bytes: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of row groups, of which as many are decoded at once as have at most `batch_bytes`."""
+    """Yield the rows of row groups. As many rows are decoded at once as can have at most `batch_bytes`."""
     bounds = _bounds_of(file, opened, groups, names)
     taken, first = 0, bounds.rows_from(0, batch_bytes)
     for batch in opened.iter_batches(first, row_groups=groups, columns=names):
         taken += len(batch)
-        opened.reader.set_batch_size(bounds.rows_from(taken, batch_bytes))  # of the next one
+        opened.reader.set_batch_size(bounds.rows_from(taken, batch_bytes))  # for the next batch
         yield batch
         del batch
 
@@ -247,14 +250,15 @@ def _bounds_of(file: SourceFile, opened: pq.ParquetFile, groups: range, names: l
 def _opened_arrow(file: SourceFile) -> Iterator[tuple[Any, list[str], Source]]:
     """Open Arrow IPC: yield its reader (indexed for the file form), its column names, and its source.
 
-    A file form that can only be read from its beginning is read as a stream. Raises InputError for other files.
+    If a file in the file form can only be read from its beginning, it is read as a stream. Raises InputError if the
+    file is not Arrow IPC.
     """
     with _source(file) as source:
         try:
             is_seekable = not (file.compression or file.is_whole or file.bytes == UNKNOWN_SIZE)
             opened = _open_arrow(source, is_seekable)
             names = opened.schema.names
-        except MemoryError:  # Arrow's is an ArrowException too
+        except MemoryError:  # Arrow's MemoryError is an ArrowException too
             raise
         except (pa.ArrowException, EOFError, OSError, UnicodeDecodeError) as error:
             refuse_local(file.path, error)
@@ -302,7 +306,8 @@ def _batches_of(opened: Any) -> Iterator[pa.RecordBatch]:
 
 
 def _next_batch(batches: Iterator[pa.RecordBatch], file: SourceFile, source: Source) -> pa.RecordBatch | None:
-    """Return the next batch; None at the end. Raises DamageError where memory runs out for a wrong length."""
+    """Return the next batch; None at the end. Raises DamageError if memory runs out because of a wrong length in the
+    file."""
     try:
         return next(batches, None)
     except MemoryError:
@@ -313,8 +318,8 @@ def _next_batch(batches: Iterator[pa.RecordBatch], file: SourceFile, source: Sou
 
 
 def _check_end(source: Source, file: SourceFile) -> None:
-    """Raise DamageError where the file does not end with the stream. The whole file is read: compressed files have
-    their checksums at the end."""
+    """Raise DamageError if other bytes than the footer follow the stream, or the footer is missing. The whole file is
+    read, since compressed files have checksums at their end."""
     has_mark = not source.short
     size, tail = 0, b""
     while block := source.read(STREAM_BYTES):
@@ -363,7 +368,7 @@ class _Table(ColumnFormat):
         return probed
 
     def sample_columns(self, file: SourceFile) -> dict[str, list[Any]]:
-        """Columns with only strings, bytes or numbers."""
+        """Return the first values of the columns that have only strings, bytes or numbers."""
         try:
             batch = self.first_rows(file)
         except (pa.ArrowException, DamageError) as error:
@@ -377,7 +382,7 @@ class _Table(ColumnFormat):
 
 
 class Parquet(_Table):
-    """Ranges are row groups. The format has its own compression."""
+    """Parquet. Ranges are row groups. The format has its own compression."""
 
     name = "parquet"
     suffixes = (".parquet", ".pq")
@@ -386,7 +391,8 @@ class Parquet(_Table):
     expansion = (2.5, 8.0)
 
     def read(self, file_range: FileRange, batch_bytes: int) -> Iterator[Documents]:
-        """Bad rows are rejected. Damage loses the rest of its row group, as one rejected record."""
+        """Yield the documents of row groups. Bad rows are rejected. Damage loses the rest of its row group, which
+        becomes one rejected record."""
         file, opened = file_range.file, open_parquet(file_range.file)
         if file_range.start == file_range.stop:
             return
@@ -408,7 +414,7 @@ class Parquet(_Table):
                 yield _damage(file, taken, line + taken, f"its footer counts {rows} rows, but it has {taken}")
 
     def schema(self, file: SourceFile) -> pa.Schema:
-        """The Arrow schema that the footer holds or implies."""
+        """Return the Arrow schema that the footer holds or implies."""
         return open_parquet(file).schema_arrow
 
     def first_rows(self, file: SourceFile) -> pa.RecordBatch | None:
@@ -425,7 +431,8 @@ class Parquet(_Table):
         return True
 
     def spans(self, file: SourceFile, size: Callable[[int], int], later_bytes: int) -> list[tuple[int, int]]:
-        """In uncompressed bytes. Later files are assumed to have the compression ratio of this one."""
+        """Return the ranges of row groups; sizes are in uncompressed bytes. Later files are assumed to have the same
+        compression ratio."""
         groups = row_groups(file)
         spans: list[tuple[int, int]] = []
         remaining = sum(groups) + later_bytes * sum(groups) // max(file.bytes, 1)
@@ -458,11 +465,12 @@ class Arrow(_Table):
     start = rb"ARROW1"
 
     def read(self, file_range: FileRange, batch_bytes: int) -> Iterator[Documents]:
-        """One batch of the file at a time is in memory. Bad rows are rejected, and so is the rest of a damaged file."""
+        """Yield the documents; only one batch of the file is in memory at a time. Bad rows are rejected, and so is the
+        rest of a damaged file."""
         return _numbered(_arrow_batches(file_range.file), file_range.file, batch_bytes, 0, 0)
 
     def schema(self, file: SourceFile) -> pa.Schema:
-        """The schema at the head of the file; no batch is read."""
+        """Return the schema at the beginning of the file; no batch is read."""
         with _opened_arrow(file) as (opened, _, _):
             return opened.schema
 

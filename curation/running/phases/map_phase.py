@@ -326,9 +326,8 @@ def _documents(task: _Task, frame: Frame) -> pa.Table:
     stages."""
     added = added_columns(task.plan.recipe.stages[: task.job.segment.last])
     table = task.engine.to_arrow(frame[[ROW, ID, TEXT, *task.columns, *added]])
-    for name in (
-        name for name, kind in added.items() if is_list(arrow_type(kind))
-    ):  # an engine may change the type of list
+    # An engine may change the type of list.
+    for name in (name for name, kind in added.items() if is_list(arrow_type(kind))):
         place = table.column_names.index(name)
         table = table.set_column(place, name, table.column(place).cast(arrow_type(added[name])))
     return table

@@ -31,7 +31,7 @@ from curation.stages.base import ScoringStage
 from curation.stages.outcome import Outcome
 
 BATCH_BYTES = FILE_BYTES = 16 << 20
-FILES_AT_ONCE = 16  # files per task; each task opens all slices. 1 GB from 1,000 slices takes 5 CPU seconds; with 1 file per task, 28
+FILES_AT_ONCE = 16  # per task, which opens all slices: 1 GB of 1,000 slices takes 5 CPU seconds, with 1 file 28
 
 
 class ScoresFiles(NamedTuple):

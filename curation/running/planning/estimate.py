@@ -163,7 +163,7 @@ class Estimate(msgspec.Struct, kw_only=True):
     special_tokens   names and ids of the special tokens, and which of them are written; "" without tokens
     seconds      lower and upper bound of the wall time with the CPU engine on `processors`, measured on the sample.
                  With `device_time`, the lower bound is at most the CPU engine's modelled time on them
-    processors   number of processors   number of processors of this machine that the workers use
+    processors   number of processors of this machine that the workers use
     processor_share  share of a processor that the sample got when it was measured; 1 on an idle machine
     device_time  the time of both engines by a model; null without a usable GPU, unless `engine` is "gpu"
     workers      tasks at once

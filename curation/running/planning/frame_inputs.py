@@ -29,7 +29,7 @@ from curation.record.folder import FRAMES, REPORT, check_entries, locked, plan_p
 
 NAME = re.compile(r"frame\.[0-9a-f]{64}\.parquet")
 GROUP_ROWS = 10_000
-MODIFIED_SECONDS = 315_532_800  # 1980, for every file: the identity of a run includes this time, and the name already depends on the content
+MODIFIED_SECONDS = 315_532_800  # 1980, for every file: the identity of a run includes the time
 PLAIN = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 NORMAL = 1.95996  # quantile of a normal distribution, two-sided 5 %
-UNSEEN = 0.335  # half width of the interval if fewer than two units are known, or if only the beginnings of files are read: a factor of 2
+UNSEEN = 0.335  # half width, a factor of 2: fewer than two units, or only beginnings of files are read
 MIN_ERROR = 0.005  # minimum relative error of a sample, since records do not end where batches end
 MIN_UNITS, FEW_UNITS = 2, 10
 EPSILON = 1e-9  # relative tolerance for rounding errors of sums

@@ -192,7 +192,7 @@ def check_stages(recipe: Recipe) -> dict[str, dict[str, str]]:
 
 
 def _check_columns(recipe: Recipe) -> None:
-    """Raise Raise RecipeError if a stage reads a column that an input lacks and no earlier stage writes."""
+    """Raise RecipeError if a stage reads a column that an input lacks and no earlier stage writes."""
     earlier: dict[str, str] = {}
     carried = [(name, entry, {*entry.output_columns}) for name, entry in entries_by_name(recipe.input).items()]
     for number, stage in enumerate(recipe.stages):

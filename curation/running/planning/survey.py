@@ -241,7 +241,7 @@ def _kinds(files: Sequence[SourceFile], excerpts: Sequence[Excerpt]) -> dict[Key
 class _Sample(NamedTuple):
     """The excerpts of a kind of files, in the order of their positions in the files.
 
-    numbers   of the excerpts
+    numbers   numbers of the excerpts
     stored    stored bytes of each excerpt (float64)
     rows      estimated documents in these bytes, of each excerpt (float64)
     sampled   documents that were read, of each excerpt (float64)
@@ -375,9 +375,7 @@ def _as_read(excerpt: Excerpt, recipe: Recipe) -> Excerpt:
     table = pa.concat_tables([*parts.tables(excerpt.table)]) if parts else excerpt.table
     visible = table if excerpt.file.keep_blank else without_blank(table)
     blank = len(table) - len(visible)
-    each = (
-        excerpt.documents / len(excerpt.table) if len(excerpt.table) else 0.0
-    )  # documents that one sampled document represents
+    each = excerpt.documents / len(excerpt.table) if len(excerpt.table) else 0.0  # documents per sampled one
     return excerpt._replace(
         table=visible, documents=each * len(visible), rejected=excerpt.rejected + each * blank, blank=blank
     )
