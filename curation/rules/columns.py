@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 EXPECTED = {"text": "strings", "number": "numbers", "truth": "columns of true and false"}
 NUMBER = r"^[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$"
-MARK = r"\0!"  # replacement of a match: itself and one byte
+MARK = r"\0!"  # replacement of a match: the match and one more byte
 
 
 def kind_of(value: object) -> str:
@@ -60,7 +60,8 @@ def numbers_of(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def is_among(column: pa.ChunkedArray, values: Sequence[object]) -> np.ndarray:
-    """Return if each row has one of the values, bool. A null has none; numbers are compared in the column's type."""
+    """Return a bool per row: whether it has one of the values; false for a null. Numbers are compared in the column's
+    type."""
     column = _decoded(column)
     if pa.types.is_null(column.type):
         return np.zeros(len(column), bool)
@@ -68,7 +69,7 @@ def is_among(column: pa.ChunkedArray, values: Sequence[object]) -> np.ndarray:
 
 
 def _as_column(kind: pa.DataType, values: Sequence[object]) -> pa.Array:
-    """Return the values in a column's type, without those that the type cannot hold."""
+    """Return the values as an array of a column's type, without values that the type cannot hold."""
     if pa.types.is_integer(kind):
         limits = np.iinfo(kind.to_pandas_dtype())
         whole = [int(value) for value in values if value == int(value)]  # type: ignore[call-overload]
@@ -81,8 +82,8 @@ def _as_column(kind: pa.DataType, values: Sequence[object]) -> pa.Array:
 def count_matches(column: pa.ChunkedArray, pattern: str) -> np.ndarray:
     """Return the number of non-overlapping matches per row, float64. A null counts as an empty text.
 
-    Arrow's `count_substring_regex` restarts the search after a match, where `^` and `\\b` match again. So matches are
-    counted by a replacement, only in rows with a match.
+    Arrow's `count_substring_regex` restarts the search after each match, so that `^` and `\\b` match there again. So
+    matches are counted by a replacement that adds a byte per match, only in rows with a match.
     """
     column = _decoded(column).cast(pa.large_string()).fill_null("")
     is_match = pc.match_substring_regex(column, pattern=pattern)
@@ -96,7 +97,7 @@ def count_matches(column: pa.ChunkedArray, pattern: str) -> np.ndarray:
 
 
 def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column with categories as values, strings as large_string and decimals as float64."""
+    """Return a column without categories, with strings as large_string and decimals as float64."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if _is_text(column.type):

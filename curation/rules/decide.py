@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rule sets by name, and the verdict of rules on documents. The grammar of a rule is in `curation.rules.grammar`.
 
-A document is removed with the first rule that it breaks as its reason.
+A document that breaks a rule is removed. The first rule that it breaks is the reason.
 """
 
 from __future__ import annotations
@@ -28,23 +28,24 @@ from curation.rules.groups import (
     with_groups,
 )
 
-MAX_RULES = 32_767  # of a stage: the number of a rule has 15 bits
-SHOWN_REASONS = 5  # in the repr of a verdict
-BLOCK_ROWS = 1 << 16  # arrays fit the cache: 64 instead of 95 ms CPU for 23 rules on a million documents
+MAX_RULES = 32_767  # per stage, since the number of a rule has 15 bits
+SHOWN_REASONS = 5  # reasons in the repr of a verdict
+# Arrays of this size fit the CPU cache: 23 rules on a million documents take 64 ms CPU, without blocks 95
+BLOCK_ROWS = 1 << 16
 
 
 class Verdict(NamedTuple):
     """The rows of a frame to remove, with reasons.
 
-    reason   index of `reasons` for each removed row, -1 for a kept one; integers, one per row
+    reason   integer per row: index of its reason in `reasons`, -1 for a kept row
     reasons  names of the reasons
-    value    number shown with the reason, such as the measure; float64, one per row, NaN for kept rows
-    bounds   lowest and highest value that each reason keeps, both inclusive and infinite if there is none; () if no
+    value    float64 per row: number shown with the reason, such as the measure; NaN for kept rows
+    bounds   lowest and highest value that the rule of each reason keeps, inclusive; infinite for no bound. () if no
              reason has bounds
-    notes    columns for `removed/`: name -> one value per removed row, in their order; those of the stage's `notes`
-    broken   bounds that rows break, for reasons whose bounds differ between rows: float64, one per row, NaN for other
-             rows; None if there are no such reasons
-    others   rows that break a rule which bounds no measure: bool, one per row; None if there are no such rules
+    notes    columns for `removed/`, which the stage's `notes` declares: name -> one value per removed row, in order
+    broken   float64 per row: the bound that the row breaks, for reasons whose bounds differ between rows; NaN for other
+             rows. None if there are no such reasons
+    others   bool per row: whether it breaks a rule that does not bound a measure. None if there are no such rules
     """
 
     reason: np.ndarray
@@ -57,8 +58,8 @@ class Verdict(NamedTuple):
 
     @classmethod
     def dropping(cls, gone: np.ndarray, reason: str, value: np.ndarray | float = 1.0) -> Verdict:
-        """Return a verdict that removes the rows where `gone` (bool) is true, for one reason. `value` is one number per
-        row, or one for all."""
+        """Return a verdict that removes the rows where `gone` (bool) is true, for one reason. `value` is a number per
+        row, or a single number."""
         return cls(np.where(gone, 0, -1).astype(np.int16), (reason,), np.where(gone, value, np.nan))
 
     @property
@@ -77,7 +78,7 @@ class Verdict(NamedTuple):
         return broken
 
     def counts(self) -> dict[str, int]:
-        """Return the number of removed documents per reason, with zeros, in the order of the rules. Equal reasons are
+        """Return reason -> number of removed documents, including zeros, in the order of the rules. Equal reasons are
         counted together."""
         totals: dict[str, int] = {}
         numbers = np.bincount(self.reason[self.reason >= 0], minlength=len(self.reasons))
@@ -96,7 +97,7 @@ class Verdict(NamedTuple):
         return html_table(f"{removed:,} of {len(self.reason):,} {title}", ("reason", "documents", "share"), rows)
 
     def _most(self) -> list[tuple[str, int]]:
-        """The commonest reasons, and the number of documents of all others."""
+        """Return the most frequent reasons with their numbers of documents, and the sum of all other reasons."""
         counts = sorted(((name, number) for name, number in self.counts().items() if number), key=lambda each: -each[1])
         others = sum(number for _, number in counts[SHOWN_REASONS:])
         return counts[:SHOWN_REASONS] + ([("others", others)] if others else [])
@@ -108,13 +109,14 @@ def decide(
     rows: int,
     columns: Mapping[str, pa.ChunkedArray] = MappingProxyType({}),
 ) -> Verdict:
-    """Return the first broken rule of every row.
+    """Return the verdict: the first rule that each row breaks.
 
     measures  name -> int64, one per row, for every measure in the rules
     rows      number of rows
     columns   name -> values of every column in the rules
 
-    RecipeError for a column whose type does not fit its rule, and for a value of a column that no group of rules lists.
+    Raises RecipeError if the type of a column does not fit its rule, and if no group of rules lists a value of a
+    column.
     """
     reason = np.full(rows, -1, np.int16)
     value = np.full(rows, np.nan)
@@ -142,7 +144,7 @@ def _decide_block(
     bound: np.ndarray | None,
     others: np.ndarray | None,
 ) -> None:
-    """Fill `reason`, `value`, `bound` and `others` for rows whose arrays fit the cache of the processor."""
+    """Fill `reason`, `value`, `bound` and `others` for a block of rows."""
     for number, rule in enumerate(rules):
         values, breaks = rule.judge(measures, columns)
         if breaks.any():
@@ -226,7 +228,7 @@ NEMO = (
     _bound("function_words", "function_words", min=1),
 )
 
-# Of `gopher_multilingual`, in place of Gopher's four rules on lines and paragraphs, and of the one on letters
+# Rules of `gopher_multilingual` that replace Gopher's four rules on lines and paragraphs, and its rule on letters
 # (docs/decisions/0128-weigh-repeated-lines-by-their-prose.md).
 DUPLICATE_PROSE = _bound(
     ("duplicate_prose_line_characters", "prose_line_characters"), "duplicate_line_characters", max=0.1
@@ -235,13 +237,14 @@ WORDS_WITH_LETTER = _bound(("words_with_letter", "non_symbol_words"), "too_few_w
 
 _TOP, _DUPLICATE = GOPHER_REPETITION[4:7], GOPHER_REPETITION[7:]
 
-# The plainest first, because the first broken rule is the reason: length, words and marks, repeated lines, repeated
-# n-grams, stop words. In short texts, any n-gram is a large share (docs/decisions/0136-name-the-plainest-reason.md).
+# The order matters, because the first broken rule is the reason. So rules with plain reasons come first: length, words
+# and marks, repeated lines, repeated n-grams, stop words. In short texts, any n-gram is a large share
+# (docs/decisions/0136-name-the-plainest-reason.md).
 GOPHER_MULTILINGUAL = *GOPHER_QUALITY[:-2], WORDS_WITH_LETTER, DUPLICATE_PROSE, *_TOP, *_DUPLICATE, GOPHER_QUALITY[-1]
 
 
 def _of_words(kind: str) -> tuple[Rule, ...]:
-    """The rules on repeated n-grams by another measure of them, as a share of the characters of words."""
+    """Return the rules on repeated n-grams with the measures of another kind, as shares of the characters of words."""
     names = [rule.ratio[0].replace("duplicate", kind) for rule in _DUPLICATE]
     return tuple(
         _bound((name, "word_characters"), rule.reason, max=rule.max)
@@ -249,7 +252,7 @@ def _of_words(kind: str) -> tuple[Rule, ...]:
     )
 
 
-# Of NeMo Curator and of DCLM-Baseline
+# Rules that NeMo Curator and DCLM-Baseline share
 _REPEATED_PARTS = (
     _bound(("duplicate_lines", "text_lines"), "duplicate_lines", max=0.3),
     _bound(("duplicate_paragraphs", "paragraphs"), "duplicate_paragraphs", max=0.3),
@@ -257,8 +260,9 @@ _REPEATED_PARTS = (
     _bound(("duplicate_paragraph_characters", "characters"), "duplicate_paragraph_characters", max=0.2),
 )
 
-# The English heuristics of NeMo Curator 1.4.0 (config/text/heuristic_filter_english_pipeline.yaml), without the one on
-# boilerplate, which judges paragraphs. docs/peer_recipes.md has the differences of this set and the next three.
+# The English heuristics of NeMo Curator 1.4.0 (config/text/heuristic_filter_english_pipeline.yaml), without its rule on
+# boilerplate, which is about paragraphs. docs/peer_recipes.md lists how this set and the next three differ from their
+# originals.
 CURATOR_ENGLISH = (
     _per(r"[^a-zA-Z0-9\n?!,.]", "characters", "non_alphanumeric", max=0.25),
     _per(
@@ -328,7 +332,7 @@ DATAJUICER_REDPAJAMA = (
 
 
 class RuleSet(tuple[Rule, ...]):
-    """The rules of a set: a tuple with a name, a short repr, and a table in notebooks."""
+    """The rules of a set, as a tuple with a name. It has a short repr, and is a table in notebooks."""
 
     name: str
 
@@ -357,7 +361,7 @@ def _bound_text(bound: float) -> str:
 
 
 class RuleSets(dict[str, RuleSet]):
-    """Rule sets by name, with a short repr, and a table in notebooks."""
+    """Name -> rule set. It has a short repr, and is a table in notebooks."""
 
     def __repr__(self) -> str:
         return f"<rule sets: {', '.join(f'{name} ({len(rules)})' for name, rules in self.items())}>"
@@ -386,7 +390,7 @@ SET_NAMES = (*RULE_SETS, *GROUP_SETS)
 
 
 def expand_rules(rules: str | Sequence[str | Rule]) -> tuple[Rule, ...]:
-    """Return the rules of a set's name, or of a list of names and rules. ValueError for anything else."""
+    """Return the rules for the name of a set, or for a list of names and rules. Raises ValueError for anything else."""
     expanded: list[Rule] = []
     if not isinstance(rules, str | list | tuple) or not all(isinstance(entry, str | Rule) for entry in rules):
         raise ValueError(f"rules must be the name of a set, or a list of names and Rules, not {rules!r}")
@@ -428,8 +432,8 @@ def _of_languages(name: str) -> tuple[Rule, ...]:
 
 
 def rules_of_set(entry: Rule) -> Sequence[Rule]:
-    """Return the rules of `entry.set` with its changes, first those of all documents. ValueError for a key that names
-    no rule, or several of the same documents."""
+    """Return the rules of `entry.set` with the changes of the entry; changes for all documents are made first. Raises
+    ValueError if a key names no rule, or several rules of the same documents."""
     name = str(entry.set)
     for field in ("per", "other", "group_override"):
         if name not in GROUP_SETS and getattr(entry, field) is not None:
@@ -451,14 +455,16 @@ def rules_of_set(entry: Rule) -> Sequence[Rule]:
 
 
 def _changed(rule: Rule, condition: str, bound: float | None, value: str) -> list[Rule]:
-    """The rule with another bound, of a value of the column of groups or ("") of all; without a bound no rule."""
+    """Return the rule with another bound, for the group of `value` or for all groups (""). If `bound` is None, the rule
+    is left out."""
     if isinstance(rule, GroupedRule):
         return [rule.changed(condition, bound, value)]
     return [] if bound is None else [msgspec.structs.replace(rule, **{condition: bound})]
 
 
 def _fits(rules: Sequence[Rule], key: str, condition: str, value: str, name: str) -> list[int]:
-    """The index of the rule of a set with a key, or those of several rules of which each group has one."""
+    """Return the index of the rule of a set with a key. There are several indexes if each group has only one of these
+    rules."""
     own = [number for number, rule in enumerate(rules) if not isinstance(rule, GroupedRule) or rule.has(value)]
     known = [rules[number] for number in own]
     fits = fitting(known, key, condition)
@@ -480,8 +486,9 @@ def numbers_by_key(rules: Sequence[Rule]) -> dict[str, list[int]]:
 
 
 def fitting(rules: Sequence[Rule], key: str, condition: str = "", having: Sequence[int] | None = None) -> list[int]:
-    """Return the indexes of the rules with `key` as reason, measure, ratio or column. Of several, return those with the
-    bound `condition`; of several of these, those with the reason `key`. `having`: the indexes of `numbers_by_key`."""
+    """Return the indexes of the rules with `key` as reason, measure, ratio or column. If there are several, prefer
+    those with the bound `condition`, then those with the reason `key`. `having`: the indexes for `key` in
+    `numbers_by_key`."""
     fits = [number for number, rule in enumerate(rules) if key in rule.keys] if having is None else [*having]
     fits = [number for number in fits if condition in rules[number].conditions] or fits
     return ([number for number in fits if rules[number].name == key] or fits) if len(fits) > 1 else fits
@@ -493,7 +500,7 @@ def keys_of(rules: Iterable[Rule]) -> list[str]:
 
 
 def reasons_of(rules: Sequence[Rule], numbers: Iterable[int]) -> str:
-    """Return the reasons of the rules at `numbers`, for messages; their other keys if they have one."""
+    """Return the reasons of the rules at `numbers`, for messages; if all have the same reason, other keys."""
     keys = [*dict.fromkeys(rules[number].name for number in numbers)]
     return " or ".join(keys if len(keys) > 1 else dict.fromkeys(rules[number].keys[-1] for number in numbers))
 

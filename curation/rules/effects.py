@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The effects of rules on measured documents: percentiles, histograms, and what moved bounds would remove.
+"""The effects of rules on measured documents: percentiles, histograms, and the documents that changed bounds would
+remove.
 
-Everything is computed from measures, so no text is read. Memory: 8 bytes per document for each array in use, plus 1.
+Everything is computed from measures, so no text is read. Each array in use takes 8 bytes of memory per document, and
+one array takes 1 byte.
 """
 
 from __future__ import annotations
@@ -25,23 +27,24 @@ from curation.rules.tallies import Tally, bins_of, start_of
 RANKS = (1, 5, 25, 50, 75, 95, 99, 99.9)  # in percent
 MOVES = (-0.25, -0.10, 0.0, 0.10, 0.25)  # relative changes of a bound
 BINS = 24
-MAX_CHARTS = 30  # in a notebook; one has 4 kB
-SHOWN_RANKS = (0.1, 99.9)  # a histogram begins and ends there, so that single documents do not stretch it
-MIN_LOG_SPAN = 50.0  # the ratio of last to first value from which bins have equal width of the logarithm
+MAX_CHARTS = 30  # charts in a notebook, of 4 kB each
+# Percentiles at which a histogram begins and ends, so that single documents do not stretch it
+SHOWN_RANKS = (0.1, 99.9)
+MIN_LOG_SPAN = 50.0  # from this ratio of the last to the first value on, bins have equal widths on a logarithmic scale
 
 
 class Histogram(NamedTuple):
-    """Numbers of documents by value.
+    """Number of documents per bin of values.
 
-    edges   float64, one more than bins, ascending
-    counts  int64, one per bin; values outside the edges count in the first or the last bin
+    edges   float64, ascending: the edges of the bins, one more than there are bins
+    counts  int64, one per bin; values outside the edges are counted in the first or the last bin
     """
 
     edges: np.ndarray
     counts: np.ndarray
 
     def bin_of(self, value: float) -> int:
-        """Return the bin that holds a value; the first or the last one for a value outside the edges."""
+        """Return the number of the bin of a value; the first or the last bin for a value outside the edges."""
         return int(np.clip(np.searchsorted(self.edges, value, "right") - 1, 0, len(self.counts) - 1))
 
     def __repr__(self) -> str:
@@ -63,11 +66,11 @@ class Effect(NamedTuple):
     rule         the rule
     side         "min" or "max"
     bound        its value
-    percentiles  values of the measure or ratio at RANKS: the smallest value that at least that share of the documents
-                 does not exceed; empty without documents
-    removed      number of documents beyond the bound, moved by each of MOVES
+    percentiles  for each of RANKS: the smallest value of the measure or ratio that at least this percentage of the
+                 documents does not exceed; empty without documents
+    removed      for each of MOVES: number of documents beyond the bound if it were moved by this share
     alone        number of documents beyond the bound that break no other rule
-    histogram    of the measure or ratio
+    histogram    histogram of the measure or ratio
     """
 
     rule: Rule
@@ -80,7 +83,7 @@ class Effect(NamedTuple):
 
     @property
     def removed_now(self) -> int:
-        """Number of documents beyond the bound as it is."""
+        """Number of documents beyond the present bound."""
         return self.removed[MOVES.index(0.0)]
 
     def describe(self) -> str:
@@ -105,10 +108,10 @@ class Effect(NamedTuple):
 class Effects(NamedTuple):
     """The effects of all rules on measures.
 
-    effects    one per bound, in the order of the rules; `pandas.DataFrame(effects.effects)` is a frame of them
+    effects    one per bound, in the order of the rules; `pandas.DataFrame(effects.effects)` makes a frame of them
     documents  number of documents
     removed    number of documents that break at least one of the rules
-    skipped    names of the rules on columns or texts, and of `any`, which have no effects
+    skipped    names of rules without effects: those on columns or texts, and `any`
     """
 
     effects: tuple[Effect, ...]
@@ -140,11 +143,11 @@ def _move_name(move: float) -> str:
 def rule_effects(rules: Sequence[Rule], measures: Mapping[str, np.ndarray], rows: int) -> Effects:
     """Return the effects of rules on `rows` documents.
 
-    measures   name -> int64, one per document, for every measure in the rules. Each is asked for twice per rule, so a
-               mapping may load them
+    measures   name -> int64, one per document, for every measure in the rules. Each is accessed twice per rule, so the
+               mapping may load them from files
     """
     judged = of_all_documents(rules)
-    broken = np.zeros(rows, np.uint8)  # rules that a document breaks; 2 stands for several
+    broken = np.zeros(rows, np.uint8)  # number of rules that a document breaks; 2 means several
     for rule in judged:
         values = rule.values(measures)
         np.minimum(broken + _outside(rule, values), 2, out=broken)
@@ -156,12 +159,12 @@ def rule_effects(rules: Sequence[Rule], measures: Mapping[str, np.ndarray], rows
 
 
 class GroupEffects(NamedTuple):
-    """The effects of the rules of a group of documents.
+    """The effects of rules on a group of documents.
 
-    column     whose values have rules of their own
-    group      the values
+    column     the column whose values have different rules
+    group      the values of the group
     documents  number of documents
-    effects    of its rules on measures; None for all but the SHOWN_GROUPS with the most documents of a column
+    effects    effects of the group's rules on measures; only for the SHOWN_GROUPS largest groups of a column, else None
     """
 
     column: str
@@ -173,12 +176,12 @@ class GroupEffects(NamedTuple):
 def group_effects(
     rules: Sequence[Rule], measures: Mapping[str, np.ndarray], column_of: Callable[[str], pa.ChunkedArray]
 ) -> list[GroupEffects]:
-    """Return the effects of each group that rules distinguish, for each column those with the most documents first.
+    """Return the effects for each group that rules distinguish, by column, the largest group first.
 
     measures   as in `rule_effects`
-    column_of  returns a column, which has a value per document
+    column_of  function that returns a column by name, with one value per document
 
-    RecipeError for values that no group lists.
+    Raises RecipeError for values that no group lists.
     """
     found: list[GroupEffects] = []
     for groups in groups_in(rules):
@@ -216,7 +219,7 @@ def _outside(rule: Rule, values: np.ndarray) -> np.ndarray:
 
 
 def _effects(rule: Rule, values: np.ndarray, breaks_one: np.ndarray) -> Iterator[Effect]:
-    """Yield the effect of each bound of a rule. `breaks_one`: documents that break one rule only."""
+    """Yield the effect of each bound of a rule. `breaks_one`: bool, the documents that break only one rule."""
     ordered = np.sort(values)
     percentiles = _percentiles(ordered, RANKS)
     for side, bound, beyond in zip(("min", "max"), rule.bounds, (np.less, np.greater), strict=True):
@@ -233,7 +236,7 @@ def _effects(rule: Rule, values: np.ndarray, breaks_one: np.ndarray) -> Iterator
 
 
 def histogram_of(tally: Tally, bound: float) -> Histogram:
-    """Return a histogram of at most BINS bins from a tally, which shows the bound too."""
+    """Return a histogram from a tally, with at most BINS bins, in which the bound is also visible."""
     place = int(bins_of(np.array([bound]), tally.share)[0])
     first, last = min([place, *tally.bins]), max([place, *tally.bins])
     width = -(-(last - first + 1) // BINS)
@@ -256,7 +259,8 @@ def _count_beyond(ordered: np.ndarray, side: str, bound: float) -> int:
 
 
 def _histogram(ordered: np.ndarray, bound: float) -> Histogram:
-    """Return a histogram that shows the bound too, with bins of equal width, or of equal width of the logarithm."""
+    """Return a histogram in which the bound is also visible. Bins have equal widths on a linear or logarithmic
+    scale."""
     low, high = _percentiles(ordered, SHOWN_RANKS) or (bound, bound)
     low, high = min(low, bound), max(high, bound)
     if high <= low:

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rule sets `fineweb2` and `gopher_multilingual`: bounds and stop words of 1,929 languages, and those of Gopher and
-FineWeb for English.
+"""The rule sets `fineweb2` and `gopher_multilingual`. They have bounds and stop words for 1,929 languages; for English,
+those of Gopher and FineWeb.
 
 Bounds and stop words are those of the configuration of FineWeb-2 (Penedo et al. 2025), in
 `curation.rules.fineweb2_file`. Bounds that all languages share are those of its `fineweb-2-pipeline.py`. As in
 datatrove, words that are only marks do not count for the number and the mean length of words.
 
-Some of the lists of stop words do not fit prose, since bots wrote much of the text that they are from, and a label can
-be wrong. So `gopher_multilingual`, which is not published elsewhere, also keeps text whose sentences end
-(docs/decisions/0124-judge-unknown-languages-by-sentences.md).
+Some of the lists of stop words do not fit prose, since bots wrote much of the text from which they were made. A
+language label can also be wrong. So `gopher_multilingual`, which is this project's own set, also keeps text whose
+sentences have end marks (docs/decisions/0124-judge-unknown-languages-by-sentences.md).
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from curation.rules.languages import VOWEL_MARKS
 from curation.rules.listed import STOP_WORD, Listed
 
 COLUMN = "language"
-REASONS = {  # of the bounds by language; the other rules of Gopher and FineWeb have one bound, or are only of English
+# Reason -> column of bounds by language; the other rules have one bound for all languages, or are only for English
+REASONS = {
     "duplicate_lines": "dup_line_frac",
     **{f"top_{size}gram": f"top_{size}_grams" for size in (2, 3, 4)},
     **{f"duplicate_{size}grams": f"dup_{size}_grams" for size in range(5, 11)},
@@ -50,11 +51,12 @@ DUPLICATE_CHARACTERS = (
 )
 MAX_DUPLICATE_CHARACTERS = 0.1
 STOP_WORDS, PUNCTUATED = "stop_words", "too_few_punctuated_lines"
-UNKNOWN = "und"  # of ISO 639-3: the group of documents whose language is not known
+UNKNOWN = "und"  # code of ISO 639-3 for the group of documents whose language is unknown
 SENTENCE_ENDS = "too_few_sentence_ends"
-# Shares of words: sentences of 50 words where stop words speak against the label, and of 100 without a label.
+# Minimum number of sentence ends per word. It is one per 50 words if stop words contradict the label, and one per 100
+# without a label.
 MIN_ENDS, MIN_ENDS_OF_UNKNOWN = 0.02, 0.01
-# Marks that end a sentence, of all scripts, as in datatrove 0.10.1: code points, hexadecimal.
+# Marks that end a sentence in all scripts, as in datatrove 0.10.1: hexadecimal code points and ranges.
 END_MARKS = """
 21 2E 3F 589 61D-61F 6D4 700-702 7F9 837 839 83D-83E 964-965 104A-104B 1362 1367-1368 166E 1735-1736 17D4-17D6
 17D9-17DA 1803 1809 1944-1945 1AA8-1AAB 1B5A-1B5B 1B5E-1B5F 1B7D-1B7E 1C3B-1C3C 1C7E-1C7F 203C-203D 2047-2049
@@ -65,9 +67,9 @@ FE52 FE56-FE57 FF01 FF0E FF1F FF61 10A56-10A57 10F55-10F59 10F86-10F89 11047-110
 16B37-16B38 16B44 16E98 1BC9F 1DA88
 """
 MARKS = "".join("-".join(rf"\x{{{code}}}" for code in codes.split("-")) for codes in END_MARKS.split())
-# Two letters, so that `J.` and `3.` are not counted. In Malayalam a zero-width character may follow them, in Hindi and
-# French a space. White space or the end of the text follows, but not in Chinese and Japanese, and not after two word
-# spaces of Ethiopic, which are written for its full stop.
+# Two letters must precede a mark, so that `J.` and `3.` are not counted. Between them and the mark, Malayalam may have
+# a zero-width character, and Hindi and French a space. White space or the end of the text must follow the mark, except
+# in Chinese and Japanese, and after two Ethiopic word spaces, which stand for its full stop.
 SENTENCE_END = (
     rf"[\p{{L}}\p{{M}}]{{2}}(?:\p{{Cf}}?\p{{Z}}?[{MARKS}][\p{{Pe}}\p{{Pf}}\"']*(?:[\s\p{{Z}}]|$)"
     r"|[\x{3002}\x{FF01}\x{FF1F}\x{FF61}]|\x{1361}\x{1361})"
@@ -75,12 +77,12 @@ SENTENCE_END = (
 
 
 def grouped_by_language(rules: Sequence[Rule], is_published: bool) -> tuple[GroupedRule, ...]:
-    """Return rules of Gopher and FineWeb per language.
+    """Return the rules of Gopher and FineWeb with bounds per language.
 
-    rules         with the bounds of English
-    is_published  as in FineWeb-2, English has the words of the other languages, and no group has documents of an
-                  unknown language. Otherwise, English has the rules unchanged, and documents of an unknown language
-                  have the same, with the ends of sentences in place of stop words
+    rules         the rules with the bounds for English
+    is_published  true: as in FineWeb-2, words for English are defined as for other languages, and there is no group for
+                  unknown languages. False: English has the unchanged rules. Documents of an unknown language have the
+                  same, but with sentence ends in place of stop words
     """
     names = languages() | ({} if is_published else {UNKNOWN: len(languages())})
     groups = Groups(COLUMN, names, len(names), None)
@@ -99,7 +101,7 @@ def grouped_by_language(rules: Sequence[Rule], is_published: bool) -> tuple[Grou
 
 
 def _beside_english(groups: Groups, rule: Rule, grouped: GroupedRule) -> list[GroupedRule]:
-    """The rule of all languages, or two if English has other words."""
+    """Return the rule for all languages, or two rules if words for English are defined in another way."""
     if rule.measures == grouped.measures:
         return [grouped]
     is_english = np.arange(groups.count + 2) >= groups.numbers[ENGLISH]
@@ -108,9 +110,10 @@ def _beside_english(groups: Groups, rule: Rule, grouped: GroupedRule) -> list[Gr
 
 
 def _stop_words(groups: Groups, english: Rule, instead: Rule | None) -> GroupedRule:
-    """The number of different stop words, for other languages than English, whose words are a measure."""
+    """Return the rule on the number of different stop words, for all languages but English, which has a measure for
+    it."""
     words = [tuple(each) for each in configuration().stop_words]
-    if instead:  # the texts have no vowel marks then
+    if instead:  # then the texts have no vowel marks
         words = [
             tuple(dict.fromkeys([*each, *(re.sub(VOWEL_MARKS, "", word) or word for word in each)])) for each in words
         ]
@@ -120,12 +123,13 @@ def _stop_words(groups: Groups, english: Rule, instead: Rule | None) -> GroupedR
 
 
 def _of_unknown(groups: Groups, ends: Rule) -> GroupedRule:
-    """The ends of sentences, for documents of an unknown language."""
+    """Return the rule on sentence ends for documents of an unknown language."""
     return _at_least(groups, ends, groups.numbers[UNKNOWN], MIN_ENDS_OF_UNKNOWN)
 
 
 def _without_symbols(rule: Rule) -> Rule:
-    """The rule, if it bounds the number or the mean length of words, for words that are not only marks."""
+    """Return the rule. If it bounds the number or the mean length of words, it counts only words that are not marks
+    alone."""
     if rule.measure == "words":
         return structs.replace(rule, measure=OF_NON_SYMBOLS[0])
     if rule.ratio == ("word_characters", "words"):
@@ -134,21 +138,22 @@ def _without_symbols(rule: Rule) -> Rule:
 
 
 def _punctuated(groups: Groups, english: Rule) -> GroupedRule:
-    """The share of lines that end a sentence, for other languages than English, whose measure has no mark of India."""
+    """Return the rule on the share of lines that end a sentence, for all languages but English. The measure for English
+    lacks the marks of India's scripts."""
     pattern = rf"(?m)[{MARKS}][\t\f\r\p{{Z}}]*$"
     subject = Rule(matches=pattern, per="text_lines", min=english.min, reason=PUNCTUATED)
     return _at_least(groups, subject, slice(groups.numbers[ENGLISH]), _column(REASONS[PUNCTUATED], -math.inf))
 
 
 def _at_least(groups: Groups, subject: Rule, place: slice | int, least: Any, **more: Any) -> GroupedRule:
-    """A rule with a lower bound, for the groups at `place`."""
+    """Return a rule with a lower bound for the groups at `place`."""
     limits = _no_bounds(groups)
     limits[0, place] = least
     return _bounded(groups, subject, limits, **more)
 
 
 def _by_language(groups: Groups, rule: Rule) -> GroupedRule:
-    english = groups.numbers[ENGLISH]  # those of an unknown language follow
+    english = groups.numbers[ENGLISH]  # the group of unknown languages follows
     others, own = slice(english), slice(english, english + 1 if rule.measure == STOP_WORDS else groups.count)
     limits = _no_bounds(groups)
     limits[:, own] = np.array(rule.bounds)[:, None]
@@ -163,12 +168,12 @@ def _by_language(groups: Groups, rule: Rule) -> GroupedRule:
 
 
 def _no_bounds(groups: Groups) -> np.ndarray:
-    """Infinite bounds of all groups, and of documents without one or to remove."""
+    """Return infinite bounds for all groups, and for the two numbers after them (`curation.rules.groups`)."""
     return np.repeat([[-math.inf], [math.inf]], groups.count + 2, axis=1)
 
 
 def _bounded(groups: Groups, subject: Rule, limits: np.ndarray, **more: Any) -> GroupedRule:
-    """A rule of the groups that have a bound."""
+    """Return a rule for the groups that have a finite bound."""
     return rule_of_groups(groups, subject, np.where(np.isfinite(limits).any(axis=0), limits, np.nan), **more)
 
 

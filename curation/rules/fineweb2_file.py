@@ -25,7 +25,8 @@ COLUMNS = (
 
 
 class Configuration(NamedTuple):
-    """The bounds and stop words of all languages: names, float64[languages, COLUMNS], and a list per language."""
+    """The bounds and stop words of all languages: names, float64[languages, COLUMNS], and a list of words per
+    language."""
 
     languages: list[str]
     bounds: np.ndarray
@@ -41,5 +42,5 @@ def configuration() -> Configuration:
 
 @cache
 def languages() -> dict[str, int]:
-    """Return the number of the group of each language; English is the last."""
+    """Return language -> number of its group; English is last."""
     return {name: number for number, name in enumerate([*configuration().languages, ENGLISH])}

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The grammar of rules (`docs/rules.md`), and the judgement of a rule on documents.
+"""The grammar of rules (`docs/rules.md`), and the code that decides which documents break a rule.
 
-A rule bounds a measure, a ratio of two measures, a number in a column, the matches of a regular expression or the
-entries of a file that are found, or it lists values of a column. Another form has several rules, of which one must
-hold, and another one has rules for each value of a column. All bounds are inclusive. A denominator counts as at least
-1: ratios of an empty document are 0.
+A rule bounds a measure, a ratio of two measures, or a number in a column. Or it bounds the number of matches of a
+regular expression, or of entries of a file that are found. Or it lists values of a column. A rule `any` has several
+rules, of which one must hold. A rule with `per` and `rules` has rules for each value of a column. All bounds are
+inclusive. A denominator counts as at least 1, so ratios of an empty document are 0.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ from curation.rules.columns import (
 from curation.rules.listed import OF_WORDS, STOP_WORD, Listed, check_listed, count_listed, count_stop_words
 
 OFF = "off"
-# By `words`, the column in place of `text` for rules on words; no column has spaces in its name.
+# Setting `words` -> the internal column that replaces `text` in rules on words. Real columns have no spaces in their
+# names.
 DIVIDED = {words: f"text divided into words by {words}" for words in (SCRIPTS, TABLE)}
 NORMALIZED = {name: f"normalized {name}" for name in (TEXT, *DIVIDED.values())}
-# Values of a column without rules of their own, and what becomes of them
+# `other` stands for the values of a column without own rules; `keep` and `remove` say what happens to documents
 OTHER, KEEP, REMOVE = "other", "keep", "remove"
 SHOWN_CHARACTERS = 60  # of a pattern or a value in a message
 NOT_GIVEN: dict[str, float | None] = {  # the conditions of a rule
@@ -48,7 +49,7 @@ UNQUOTED = "YAML reads yes, no, on and off as true and false; quote them"
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, repr_omit_defaults=True):
-    """The bounds of a rule that an override replaces: `min`, `max` or both, finite numbers."""
+    """New bounds that an override gives to a rule: `min`, `max` or both, finite numbers."""
 
     min: float | None = None
     max: float | None = None
@@ -157,7 +158,7 @@ class Rule(
         self._check_effect()
 
     def _check_effect(self) -> None:
-        """Raise ValueError for a bound that removes no document, or every one, whatever the text."""
+        """Raise ValueError for a bound that removes no document or every document, whatever the texts are."""
         highest = highest_ratio(*self.ratio) if self.ratio else math.inf
         share = highest < math.inf
         if self.max < 0:
@@ -232,7 +233,7 @@ class Rule(
         self._check_bounds("min_count", "max_count")
 
     def _check_effect_on_counts(self, lower: str, upper: str) -> None:
-        """Raise ValueError for bounds that no count breaks, or every one."""
+        """Raise ValueError for bounds that no count can break, or that every count breaks."""
         low, high = self.bounds
         if high < 0:
             raise ValueError(f"{upper}: {high:g} removes everything: a count is never below 0")
@@ -295,7 +296,7 @@ class Rule(
                     raise ValueError(f"the rules of {value!r} are single rules and sets, not rules per column")
 
     def _allow(self, subject: str, *names: str) -> None:
-        """Raise ValueError for a condition that a rule on this subject cannot have."""
+        """Raise ValueError if the rule has a condition that does not fit its subject."""
         for name in self.conditions:
             if name not in names:
                 raise ValueError(f"{name.rstrip('_')} has no meaning with {subject}. {_advice(subject, name)}")
@@ -317,7 +318,7 @@ class Rule(
 
     @property
     def has_bounds(self) -> bool:
-        """Whether bounds of its own decide, and no list of values or other rules."""
+        """Whether the rule decides by its own bounds, and not by a list of values or by other rules."""
         return not self.any_ and self.in_ is None and self.not_in is None
 
     @property
@@ -327,12 +328,13 @@ class Rule(
 
     @property
     def is_share(self) -> bool:
-        """Whether the values of the rule are shares: from 0 to 1, or seldom above, as for overlapping n-grams."""
+        """Whether the values of the rule are shares: from 0 to 1, or rarely above, such as those of overlapping
+        n-grams."""
         return bool(self.ratio) and highest_ratio(*self.ratio) < math.inf
 
     @property
     def counts_words(self) -> bool:
-        """Whether the rule counts words of `text` that a list has, where words are those of the stage's `words`."""
+        """Whether the rule counts words of `text` that are in a list. The stage's setting `words` defines words."""
         return self.column == TEXT and self.listed is not None and self.listed.as_ in OF_WORDS
 
     @property
@@ -346,7 +348,7 @@ class Rule(
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that the rule needs on the host; none for a rule on measures."""
+        """The columns that the rule needs on the host; empty for a rule on measures."""
         if self.rules is not None:
             return (str(self.per),)
         return tuple(dict.fromkeys(rule.column for rule in self.parts if rule.column is not None))
@@ -365,9 +367,9 @@ class Rule(
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The names of the rule in overrides and settings: its reason, and its measure, ratio (`a/b`) or column.
-
-        Rules on words that are not only marks also have the names of rules on words, such as `words`."""
+        """The names by which overrides and settings refer to the rule: its reason, and its measure, ratio (`a/b`) or
+        column. Rules that count only words that are not marks alone also have the names of rules on all words, such as
+        `words`."""
         if self.any_:
             return (self.name,)
         subject = self.column or "/".join(self.measures)
@@ -376,7 +378,8 @@ class Rule(
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """The lower and the upper bound, both inclusive; infinite if not given. Those of the first rule of `any`."""
+        """The lower and the upper bound, both inclusive; infinite if not given. For `any`, the bounds of its first
+        rule."""
         if self.any_:
             return self.any_[0].bounds
         if self.per is not None or (self.matches is None and self.listed is None):
@@ -385,12 +388,12 @@ class Rule(
         return 0 if low is None else low, math.inf if high is None else high
 
     def describe(self) -> str:
-        """Return the rule as one line for people."""
+        """Return the rule as one readable line."""
         return f"{self.name}: {self.condition}"
 
     @property
     def condition(self) -> str:
-        """What kept documents satisfy, for people."""
+        """The condition that kept documents satisfy, as readable text."""
         if self.any_:
             return f"one of {'; '.join(rule.condition for rule in self.any_)}"
         low, high = self.bounds
@@ -408,8 +411,8 @@ class Rule(
         return f"column {self.column} {word} {', '.join(map(shortened, values))}"
 
     def of_group(self, number: int) -> Rule | None:
-        """Return the rule with the bounds of a group of documents; None for a group without the rule. By default, all
-        groups have the same."""
+        """Return the rule with the bounds for a group of documents; None for a group without the rule. By default, all
+        groups have the same rule."""
         return self
 
     def values(self, measures: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -444,8 +447,8 @@ class Rule(
     def judge(
         self, measures: Mapping[str, np.ndarray], columns: Mapping[str, pa.ChunkedArray]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the value of every document (float64; NaN for a null, and for strings in a list) and whether it breaks
-        the rule (bool). The value of `any` is that of its first rule."""
+        """Return two arrays: the value of every document (float64; NaN for a null and for strings in a list), and
+        whether the document breaks the rule (bool). The value of `any` is that of its first rule."""
         return self._judge_within(self.bounds, measures, columns)
 
     def _judge_within(
@@ -454,7 +457,7 @@ class Rule(
         measures: Mapping[str, np.ndarray],
         columns: Mapping[str, pa.ChunkedArray],
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The same, with other bounds: two numbers, or float64[2, documents]."""
+        """Return the result of `judge` with other bounds: two numbers, or float64[2, documents]."""
         if self.any_:
             judged = [rule.judge(measures, columns) for rule in self.any_]
             return judged[0][0], np.logical_and.reduce([breaks for _, breaks in judged])
@@ -475,7 +478,7 @@ class Rule(
         return values, ~((values >= low) & (values <= high))  # NaN is outside all bounds
 
     def counts(self, columns: Mapping[str, pa.ChunkedArray]) -> np.ndarray:
-        """Return the number of matches of a pattern, or of entries of a list, in each document; float64."""
+        """Return the number of matches of the pattern, or of entries of the list, in each document; float64."""
         return self._counts(columns)
 
     def _counts(self, columns: Mapping[str, pa.ChunkedArray]) -> np.ndarray:
@@ -497,7 +500,7 @@ def _put(rule: Rule, name: str, value: Any) -> None:
 
 
 def _advice(subject: str, name: str) -> str:
-    """Return the replacement for a condition that has no meaning with a subject."""
+    """Return advice about what to write in place of a condition that does not fit a subject."""
     if subject == "a set":
         return "Change a rule of the set with override: {words: {min: 100}}"
     if subject == "any":
@@ -516,7 +519,8 @@ def _advice(subject: str, name: str) -> str:
 
 
 def _checked_values(name: str, values: object) -> tuple[Any, ...]:
-    """Return the values of `in` or `not_in`. ValueError for an empty list, mixed kinds, or a value of another kind."""
+    """Return the values of `in` or `not_in`. Raises ValueError for an empty list, mixed kinds, or a value of an unknown
+    kind."""
     if not isinstance(values, list | tuple | set | frozenset):
         raise ValueError(f"{name} takes a list of values, not {values!r}")
     if not values:
@@ -533,7 +537,7 @@ def _checked_values(name: str, values: object) -> tuple[Any, ...]:
 
 
 def divided_override(override: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """Divide an override into changes of rules, and changes of rules of single values of the column of groups."""
+    """Divide an override into changes for all documents, and changes for single values of the column of groups."""
     of_values = {key for key, change in override.items() if isinstance(change, dict) and _are_changes(change.values())}
     own = {key: change for key, change in override.items() if key not in of_values}
     return own, {key: change for key, change in override.items() if key in of_values}
@@ -555,7 +559,8 @@ def _checked_change(key: str, change: object) -> Bounds | str:
 
 
 def divided_text(columns: Mapping[str, pa.ChunkedArray]) -> tuple[str, pa.ChunkedArray]:
-    """Return what a word of the texts is, "" for words by spaces, and the texts with spaces between such words."""
+    """Return the setting `words` that defines a word ("" if spaces separate words), and the texts with spaces between
+    words."""
     words = next((words for words, name in DIVIDED.items() if name in columns), "")
     return words, columns[DIVIDED[words] if words else TEXT]
 

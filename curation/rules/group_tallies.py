@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts of the documents of each group that rules distinguish: removed ones by rule, and values in the bins of
-`curation.rules.tallies`.
+"""Counts for each group that rules distinguish: its documents, the documents that each rule removes, and the documents
+in the bins of `curation.rules.tallies`.
 
-All counts of all groups are in one sparse array, which holds those above 0: a rule costs a group as many numbers as it
-has bins with documents. Two million documents of 1,929 languages with the rules of `fineweb2` have 1.1 million counts,
-12 MB in a record. Arrays of slices add up to the same counts however the input is sliced.
+All counts of all groups are in one sparse array, which has only the counts above 0. So each rule of a group takes as
+many numbers as it has bins with documents. Two million documents of 1,929 languages with the rules of `fineweb2` have
+1.1 million counts, 12 MB in a record. The sum over slices does not depend on how the input is sliced.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from curation.rules.tallies import SIZE, Tally, as_report, bins_of
 
 BELOW, ABOVE = SIZE, SIZE + 1  # codes after those of bins
 BLOCK_ROWS = 1 << 16
-SHOWN_GROUPS = 8  # of a column, those with the most documents, of which histograms are shown
+SHOWN_GROUPS = 8  # number of groups of a column whose histograms are shown: those with the most documents
 
 
 class GroupCounts(msgspec.Struct, kw_only=True):
-    """Counts above 0, by codes of `GroupTallies`, which ascend."""
+    """The counts above 0. `codes` are codes of `GroupTallies`, ascending."""
 
     codes: list[int] = []
     counts: list[int] = []
@@ -38,13 +38,13 @@ class GroupCounts(msgspec.Struct, kw_only=True):
 
 
 class GroupTallies:
-    """Counts of the groups of one column, filled frame by frame.
+    """Counts for the groups of one column. Each frame adds to them.
 
     groups  the groups
-    rules   all rules of the stage, with reasons in the order of its verdict
+    rules   all rules of the stage, in the order of the reasons of its verdict
 
-    A group has `width` codes: one for its documents, one per rule for the documents that the rule removes, and for each
-    rule on measures its bins, BELOW and ABOVE the bounds of the group.
+    A group has `width` codes: one for its documents, and one per rule for the documents that the rule removes. Each
+    rule on measures also has codes for its bins, and for documents BELOW and ABOVE the bounds of the group.
     """
 
     def __init__(self, groups: Groups, rules: Sequence[Rule]) -> None:
@@ -58,9 +58,9 @@ class GroupTallies:
     def add(self, numbers: np.ndarray, measures: Mapping[str, np.ndarray], reason: np.ndarray) -> None:
         """Add documents.
 
-        numbers   the group of each
+        numbers   the group of each document
         measures  name -> int64, one per document, for every measure in the rules
-        reason    the rule that removes each, -1 for kept ones
+        reason    the rule that removes each document, -1 for kept documents
         """
         for start in range(0, len(numbers), BLOCK_ROWS):
             block = slice(start, start + BLOCK_ROWS)
@@ -86,12 +86,12 @@ class GroupTallies:
         return np.concatenate(codes)
 
     def result(self) -> GroupCounts:
-        """Return the counts."""
+        """Return the counts of all added documents."""
         return GroupCounts(codes=self.codes.tolist(), counts=self.counts.tolist())
 
     def as_report(self, found: GroupCounts) -> dict[str, Any]:
-        """Return the entry of the column in `report.json`: each group with its documents and reasons, those with the
-        most documents first. The first SHOWN_GROUPS also have their bounds and values."""
+        """Return the entry of the column in `report.json`: each group with its documents and reasons, the largest group
+        first. The first SHOWN_GROUPS also have their bounds and values."""
         parts = self._parts(found)
         entries = [
             {"group": self.groups.name(number), "documents": int(counts[0]), "reasons": self._reasons(codes, counts)}
@@ -102,11 +102,11 @@ class GroupTallies:
         return {"column": self.groups.column, "groups": entries}
 
     def largest(self, found: GroupCounts) -> list[int]:
-        """Return the numbers of the SHOWN_GROUPS, in the order of the report."""
+        """Return the numbers of the SHOWN_GROUPS largest groups, in the order of the report."""
         return [number for number, *_ in self._parts(found)[:SHOWN_GROUPS]]
 
     def _parts(self, found: GroupCounts) -> list[tuple[int, np.ndarray, np.ndarray]]:
-        """Each group, its codes from 0, and their counts; those with the most documents first."""
+        """Return (group, its codes counted from 0, their counts) for each group, the largest group first."""
         codes, counts = np.array(found.codes, np.int64), np.array(found.counts, np.int64)
         numbers, edges = np.unique(codes // self.width, return_index=True)
         cuts = zip(numbers.tolist(), edges.tolist(), [*edges.tolist(), len(codes)][1:], strict=True)
@@ -135,17 +135,18 @@ class GroupTallies:
 
 
 def tallies_of_groups(rules: Sequence[Rule]) -> list[GroupTallies]:
-    """Return the tallies of a stage with these rules, one for each of `groups_in`."""
+    """Return the tallies of a stage with these rules, one per result of `groups_in`."""
     return [GroupTallies(groups, rules) for groups in groups_in(rules)]
 
 
 def is_measured(rule: Rule, groups: Groups) -> bool:
-    """Whether a rule bounds a measure or ratio of documents in these groups."""
+    """Return whether a rule bounds a measure or ratio, for all documents or for these groups."""
     return rule.is_on_measures and (not isinstance(rule, GroupedRule) or rule.groups is groups)
 
 
 def _summed(codes: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the different codes of two ascending arrays, ascending, with the sums of their counts."""
+    """Return the distinct codes, ascending, with the sum of the counts of each. `codes` is two ascending arrays
+    joined."""
     order = np.argsort(codes, kind="stable")  # merges the two
     codes, counts = codes[order], counts[order]
     first = np.flatnonzero(np.diff(codes, prepend=-1))

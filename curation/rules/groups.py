@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules for each value of a column, such as the bounds of each language.
 
-Rules of all groups that differ only in bounds are one rule with a matrix of bounds: a document costs one look-up per
-rule, whatever the number of groups. Groups are numbered; the two numbers after the last one are those of documents
-without rules, and of documents to remove.
+If the rules of groups differ only in bounds, they are one rule with a matrix of bounds. So a document needs one look-up
+per rule, whatever the number of groups. Groups are numbered from 0. The number after the last group is for documents
+without rules, and the next one for documents to remove.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from curation.rules.grammar import DIVIDED, KEEP, NORMALIZED, OTHER, REMOVE, Rul
 from curation.rules.languages import near_language, parse_label, same_language
 from curation.rules.listed import STOP_WORD, Listed, count_stop_words
 
-LANGUAGE = "lang"  # in the name of a column of languages
-SHOWN_VALUES = 5  # of a column, in a message
+LANGUAGE = "lang"  # a column with this in its name is a column of languages
+SHOWN_VALUES = 5  # values of a column in a message
 BOUND_FIELDS = ("min", "max", "min_count", "max_count")
 ADVICE = f"List each in rules, or give {OTHER}: {KEEP}, {REMOVE}, a listed value, or rules"
 NO_LIST = np.int32(2**31 - 1)
@@ -41,41 +41,42 @@ class Groups:
     column   name of the column
     numbers  value -> number of its group
     count    number of groups
-    other    the group of other values and of nulls; None: they are errors
+    other    the group of other values and of nulls; None: such values are errors
     """
 
     def __init__(self, column: str, numbers: Mapping[str, int], count: int, other: int | None) -> None:
         self.column, self.numbers, self.count, self.other = column, numbers, count, other
         self.has_languages = LANGUAGE in column.lower()
-        self._last = EMPTY  # rules judge the same column one after another
+        self._last = EMPTY  # cache: rules use the same column one after another
 
     def place(self, value: str | None) -> int | None:
-        """Return the group of a value; None for one without."""
+        """Return the group of a value; None if it has no group."""
         found = None if value is None else self.find(value)
         return self.other if found is None else found
 
     def find(self, value: str) -> int | None:
-        """Return the group that lists a value, in a column of languages in any form of its label; None without one."""
+        """Return the group that lists a value; None if there is none. In a column of languages, all forms of a label
+        are equal."""
         if value in self.numbers or not self.has_languages or (language := parse_label(value)) is None:
             return self.numbers.get(value)
         return self._languages.get((language.code, language.script), self._languages.get((language.code, "")))
 
     def name(self, number: int) -> str:
-        """Return the values that a group lists, and `other` if it has all others."""
+        """Return the values that a group lists as text, with `other` if it has all other values."""
         return _first([*self._values.get(number, []), *([OTHER] if self.other == number else [])])
 
     def lists(self, value: str) -> bool:
-        """Whether a group lists a value, or has rules for `other` values only."""
+        """Return whether a group lists a value. The value `other` counts if there is a group only for other values."""
         has_others = self.other is not None and self.other < self.count and self.value(self.other) == OTHER
         return self.find(value) is not None or (value == OTHER and has_others)
 
     def value(self, number: int) -> str:
-        """Return the first value that a group lists; `other` for a group that lists none."""
+        """Return the first value that a group lists; `other` if it lists none."""
         return next(iter(self._values.get(number, [])), OTHER)
 
     @cached_property
     def _values(self) -> dict[int, list[str]]:
-        """group -> the values that it lists."""
+        """Group -> the values that it lists."""
         found: dict[int, list[str]] = {}
         for value, number in self.numbers.items():
             found.setdefault(number, []).append(value)
@@ -93,7 +94,7 @@ class Groups:
         return found
 
     def numbers_of(self, columns: Mapping[str, pa.ChunkedArray]) -> np.ndarray:
-        """Return the group of each row. RecipeError for values without one."""
+        """Return the group of each row. Raises RecipeError for values without a group."""
         column, (last, numbers) = columns[self.column], self._last
         if last is not column:
             strings = self.strings(column)
@@ -121,8 +122,8 @@ class Groups:
             )
 
     def check_values(self, values: Sequence[str], stage: str) -> None:
-        """Raise RecipeError for values without rules among those that a stage can write, and if it can write none of
-        those with rules."""
+        """Raise RecipeError if a stage can write values without rules. Also if it can write none of the values that
+        have rules."""
         if values and not any(self.find(value) is not None for value in values):
             raise RecipeError(
                 f"rules per {self.column}: the stage {stage} writes {_first([*map(repr, values)])}, and no group lists "
@@ -136,7 +137,8 @@ class Groups:
             )
 
     def strings(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
-        """Return the values of the column as strings. RecipeError for a column of another type."""
+        """Return the values of the column as strings. Raises RecipeError if the column has a type that groups cannot
+        have."""
         kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
         if not (has_kind(kind, "text") or has_kind(kind, "truth") or pa.types.is_integer(kind)):
             raise RecipeError(
@@ -146,21 +148,21 @@ class Groups:
 
 
 class _CheckedRule(Rule, frozen=True, kw_only=True, eq=False):
-    """A rule made from checked ones. A single bound of a table may have no effect."""
+    """A rule made from checked rules, without further checks: a single bound in a table may have no effect."""
 
     def __post_init__(self) -> None:
-        """No checks."""
+        """Do nothing."""
 
 
 class GroupedRule(_CheckedRule, frozen=True, kw_only=True, eq=False):
-    """A rule of several groups: the subject, with bounds by group in place of its own.
+    """A rule of several groups: the fields of a rule, with bounds per group in place of its own bounds.
 
-    limits      float64[2, groups + 2]: inclusive bounds of each group, infinite where there is none; NaN for a group
-                without the rule
-    normalized  whether it judges the normalized texts, where the columns have them (`curation.stages.rows.normalized`)
-    chooses     whether the value of the column alone decides: groups with the rule are removed
-    lists       group -> its list, of a rule on stop words
-    instead     a rule on the text that also keeps a document; None: only stop words do
+    limits      float64[2, groups + 2]: inclusive bounds of each group; infinite for no bound, NaN for a group without
+                the rule
+    normalized  whether it uses normalized texts, if the columns have them (`curation.stages.rows.normalized`)
+    chooses     whether only the value of the column decides: all documents of groups with the rule are removed
+    lists       for a rule on stop words: group -> its list
+    instead     a second rule on the text, which also keeps a document if it holds; None: only stop words decide
     """
 
     groups: Groups
@@ -172,7 +174,7 @@ class GroupedRule(_CheckedRule, frozen=True, kw_only=True, eq=False):
 
     @property
     def member(self) -> np.ndarray:
-        """Whether each group has the rule, bool."""
+        """Bool per group: whether it has the rule."""
         return ~np.isnan(self.limits[0])
 
     @property
@@ -183,7 +185,7 @@ class GroupedRule(_CheckedRule, frozen=True, kw_only=True, eq=False):
 
     @property
     def parts(self) -> tuple[Rule, ...]:
-        """Also a rule for each list in a file, so that all of them are found."""
+        """The rule, as one rule per list in a file, so that all lists are found."""
         files = [listed for listed in self.lists.values() if listed.file]
         return tuple(msgspec.structs.replace(self, listed=listed, lists={}) for listed in files) or super().parts
 
@@ -197,7 +199,7 @@ class GroupedRule(_CheckedRule, frozen=True, kw_only=True, eq=False):
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """Infinite: `broken_bounds` has those of single rows."""
+        """Infinite bounds, since bounds differ per row (`broken_bounds`)."""
         return -math.inf, math.inf
 
     def of_group(self, number: int) -> Rule | None:
@@ -235,17 +237,18 @@ class GroupedRule(_CheckedRule, frozen=True, kw_only=True, eq=False):
         if self.lists or not subject:
             values, breaks = self._judge_within(bounds, measures, columns)
             breaks &= own
-        else:  # patterns and lists take time
+        else:  # patterns and lists are slow, so only documents whose group has the rule are judged
             values, breaks = np.full(len(own), np.nan), np.zeros(len(own), bool)
             part = _rows_of(self, subject, own, measures, columns)
             values[own], breaks[own] = self._judge_within(bounds[:, own], *part)
-        if self.instead and breaks.any():  # few documents: a pattern takes more time than stop words
+        # Only for the few documents left, since a pattern takes more time than stop words
+        if self.instead and breaks.any():
             part = _rows_of(self.instead, self.instead.columns, breaks, measures, columns)
             breaks[breaks] = self.instead.judge(*part)[1]
         return values, breaks
 
     def counts(self, columns: Mapping[str, pa.ChunkedArray]) -> np.ndarray:
-        """Return the counts of a rule for the documents whose group has the rule, and 0 for all others."""
+        """Return the counts for the documents whose group has the rule, and 0 for all others."""
         return np.where(self._own(columns), self._counts(self._judged(columns)), 0.0)
 
     def _counts(self, columns: Mapping[str, pa.ChunkedArray]) -> np.ndarray:
@@ -256,27 +259,28 @@ class GroupedRule(_CheckedRule, frozen=True, kw_only=True, eq=False):
         return count_stop_words(column, self.lists, numbers, words)[self.per is not None]
 
     def _own(self, columns: Mapping[str, pa.ChunkedArray]) -> np.ndarray:
-        """Whether the group of each document has the rule, bool."""
+        """Return a bool per document: whether its group has the rule."""
         return self.member[self.groups.numbers_of(columns)]
 
     def _judged(self, columns: Mapping[str, pa.ChunkedArray]) -> Mapping[str, pa.ChunkedArray]:
-        """Return the columns with the texts that the rule judges."""
+        """Return the columns, with normalized texts if the rule uses them."""
         if not self.normalized:
             return columns
         return {**columns, **{name: columns[key] for name, key in NORMALIZED.items() if key in columns}}
 
     def bounds_of(self, numbers: np.ndarray) -> np.ndarray:
-        """Return the lower and the upper bound of documents in these groups: float64[2, documents], NaN in a group
-        without the rule."""
+        """Return the lower and the upper bound of each document, from its group: float64[2, documents]. NaN if the
+        group does not have the rule."""
         return self.limits.take(numbers, axis=1)
 
     def broken_bounds(self, columns: Mapping[str, pa.ChunkedArray], values: np.ndarray) -> np.ndarray:
-        """Return the bound of its group that each value breaks, float64; NaN for none."""
+        """Return the bound of its group that each value breaks, float64; NaN for values that break none."""
         low, high = self.bounds_of(self.groups.numbers_of(columns))
         return np.where(values < low, low, np.where(values > high, high, np.nan))
 
     def has(self, value: str) -> bool:
-        """Whether a value of the column has the rule; "" for any of them. ValueError for an unknown value."""
+        """Return whether the group of a value of the column has the rule; true for "". Raises ValueError for an unknown
+        value."""
         if not value:
             return True
         if self.groups.find(value) is None:
@@ -285,7 +289,7 @@ class GroupedRule(_CheckedRule, frozen=True, kw_only=True, eq=False):
 
     def changed(self, condition: str, bound: float | None, value: str = "") -> GroupedRule:
         """Return the rule with another `min` or `max`, for the group of a value of the column, or for all groups ("").
-        None: without the rule. ValueError for a bound without an effect."""
+        If `bound` is None, these groups lose the rule. Raises ValueError for a bound without an effect."""
         at = np.arange(self.limits.shape[1]) == self.groups.find(value) if value else self.member
         limits = self.limits.copy()
         if bound is None:
@@ -315,8 +319,8 @@ def _rows_of(
 
 
 def with_groups(rules: Sequence[GroupedRule], column: str | None, other: str | None) -> tuple[Rule, ...]:
-    """Return the rules of a set for another column, and with what becomes of other values: `keep`, `remove` or a value.
-    Rules that no group has any more are left out."""
+    """Return the rules of a set for another column. `other` says what happens to other values: `keep`, `remove`, or the
+    value whose rules they get. Rules that no group has are left out."""
     before = rules[0].groups
     place = None if other is None else _place(OTHER, other, before)
     groups = Groups(column or before.column, before.numbers, before.count, place)
@@ -326,24 +330,24 @@ def with_groups(rules: Sequence[GroupedRule], column: str | None, other: str | N
 
 
 def of_different_groups(rules: Sequence[Rule]) -> bool:
-    """Return whether these are rules of groups, of which no group has two."""
+    """Return whether these are rules of groups, and no group has two of them."""
     members = [rule.member for rule in rules if isinstance(rule, GroupedRule)]
     return len(members) == len(rules) > 0 and bool(np.sum(members, axis=0).max() == 1)
 
 
 def rules_of_group(rules: Iterable[Rule], groups: Groups, number: int) -> list[Rule]:
-    """Return the rules that a group has of its own, with its bounds."""
+    """Return the rules of `groups` that a group has, with its bounds."""
     grouped = (rule for rule in rules if isinstance(rule, GroupedRule) and rule.groups is groups)
     return [own for rule in grouped if (own := rule.of_group(number)) is not None]
 
 
 def of_all_documents(rules: Iterable[Rule]) -> tuple[Rule, ...]:
-    """Return the rules on measures whose bounds are those of all documents."""
+    """Return the rules on measures whose bounds are the same for all documents."""
     return tuple(rule for rule in rules if rule.is_on_measures and not isinstance(rule, GroupedRule))
 
 
 def groups_in(rules: Iterable[Rule]) -> list[Groups]:
-    """Return the groups of rules, each once."""
+    """Return the `Groups` objects of rules, each once."""
     return list(dict.fromkeys(rule.groups for rule in rules if isinstance(rule, GroupedRule)))
 
 
@@ -358,13 +362,13 @@ def _range_of(side: np.ndarray) -> str:
 
 
 def grouped_rules(entry: Rule, sets: Container[str], rules_of: RulesOf) -> tuple[Rule, ...]:
-    """Return the rules of `per: COLUMN` with `rules`: each rule once for all its groups, in the order in which the
-    groups list them.
+    """Return the rules of an entry with `per: COLUMN` and `rules`. Equal rules of several groups are merged, in the
+    order in which the groups list them.
 
     sets      names of rule sets
     rules_of  function that returns the rules of an entry
 
-    ValueError for a text that is no set, no listed value, and neither `keep` nor `remove`.
+    Raises ValueError for a text that is no rule set, no listed value, and neither `keep` nor `remove`.
     """
     rules = entry.rules or {}
     own = values_with_rules(rules, sets)
@@ -396,7 +400,7 @@ def grouped_rules(entry: Rule, sets: Container[str], rules_of: RulesOf) -> tuple
 
 
 def values_with_rules(rules: Mapping[str, Any], sets: Container[str]) -> list[str]:
-    """Return the values that have rules of their own, in the order of their groups."""
+    """Return the values that have their own rules, in the order of their groups."""
     return [
         value
         for value, entries in rules.items()
@@ -405,7 +409,7 @@ def values_with_rules(rules: Mapping[str, Any], sets: Container[str]) -> list[st
 
 
 def _check_languages(groups: Groups, values: Iterable[str]) -> None:
-    """Raise ValueError for two labels of one language, and for a label that is nearly one of a language."""
+    """Raise ValueError for two labels of the same language, and for a label that looks like a misspelt language."""
     named = [value for value in values if value != OTHER] if groups.has_languages else []
     if same := same_language(named):
         raise ValueError(f"rules: {same[0]!r} and {same[1]!r} are the same language. List it once")
@@ -428,7 +432,7 @@ def _place(value: str, target: str, groups: Groups) -> int:
 
 
 def _key_of(rule: Rule) -> bytes:
-    """Rules with equal keys are one rule: they differ only in bounds."""
+    """Return a key that is equal for rules that differ only in bounds, and can be merged."""
     content = msgspec.to_builtins(rule)
     left_out = BOUND_FIELDS if rule.has_bounds else ()
     if rule.listed is not None and rule.listed.as_ == STOP_WORD:  # one table has the words of all groups
@@ -456,12 +460,12 @@ def _removed(groups: Groups, places: Iterable[int | None]) -> list[Rule]:
 
 
 def no_limits(groups: Groups) -> np.ndarray:
-    """Return the limits of a rule that no group has."""
+    """Return limits for a rule that no group has yet (all NaN)."""
     return np.full((2, groups.count + 2), np.nan)
 
 
 def rule_of_groups(groups: Groups, subject: Rule, limits: np.ndarray, **more: Any) -> GroupedRule:
-    """Return a rule of groups with the subject of a rule."""
+    """Return a rule of groups with the fields of the rule `subject`."""
     return GroupedRule(**msgspec.structs.asdict(subject), groups=groups, limits=limits, **more)
 
 

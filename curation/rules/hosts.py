@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The host of a URL, in one form: lower case, without user, port and final dot, international names as `xn--...`.
+"""Finds the host of a URL in a uniform form: lower case, without user, port and final dot, international names as
+`xn--...`.
 
-`host_of` is the definition. `hosts_of` is the same for columns: RE2 finds plain hosts, 0.6 to 1.1 million per CPU
-second, and `host_of` is called only for the others.
+`host_of` defines the result for one URL. `hosts_of` returns the same for columns: RE2 finds plain hosts, 0.6 to 1.1
+million per CPU second, and the slower code of `host_of` runs only for the others.
 """
 
 from __future__ import annotations
@@ -15,25 +16,26 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-# A scheme with its slashes (any number after http and https, as browsers read them), or two slashes, may be missing.
+# The start is optional: a scheme with its slashes (for http and https any number of slashes, as in browsers), or two
+# slashes.
 AUTHORITY = r"^[\x00-\x20]*(?:(?:[Hh][Tt][Tt][Pp][Ss]?):[/\\]*|[A-Za-z][A-Za-z0-9+.\-]*://|[/\\]{2})?([^/?#\\]*)"
 PLAIN = r"(?s)^(?:.*@)?\.*([A-Za-z0-9_\-]+(?:\.+[A-Za-z0-9_\-]+)*)\.*(?::[0-9]*)?[\x00-\x20]*$"
 _AUTHORITY, _PLAIN = re.compile(AUTHORITY), re.compile(PLAIN)
 _PORT = re.compile(r":[0-9]*\Z")
 _BLANKS = "".join(map(chr, range(33)))
-_IGNORED = str.maketrans("", "", "\u00ad\u200b\u2060\ufeff")  # UTS #46 maps them to nothing
-_MALFORMED = "\ufffd"  # for `%ff`, which is no UTF-8
-_FULL_STOP = "\u3002"  # another NFKC form of a dot in names
+_IGNORED = str.maketrans("", "", "\u00ad\u200b\u2060\ufeff")  # UTS #46 removes these characters
+_MALFORMED = "\ufffd"  # decoded from bytes such as `%ff` that are not UTF-8
+_FULL_STOP = "\u3002"  # after NFKC, also a dot in names
 
 
 def host_of(url: str) -> str:
     """Return the host of a URL, or "" if it has none.
 
     - The scheme may be missing: `Example.COM:80/x` has the host `example.com`. So has `//example.com`.
-    - A user and password, a port, and dots at both ends are no part of it. `\\` counts as `/`.
-    - An international name is in its ASCII form: `müller.de` and `xn--mller-kva.de` are equal.
-    - An IPv6 address has no brackets and its shortest form: `http://[0:0::1]/` has the host `::1`.
-    - A host with another character than letters, digits, `.`, `-` and `_` is none.
+    - User, password, port, and dots at both ends are not part of the host. `\\` counts as `/`.
+    - An international name is returned in its ASCII form, so `müller.de` and `xn--mller-kva.de` give the same host.
+    - An IPv6 address is returned without brackets and in its shortest form: `http://[0:0::1]/` has the host `::1`.
+    - A name with other characters than letters, digits, `.`, `-` and `_` is no host.
     """
     found = _AUTHORITY.match(url)
     return _host_in(found[1]) if found else ""
@@ -64,7 +66,8 @@ def _in_ascii(host: str) -> str:
     """Return an international name in ASCII, by the mapping of UTS #46 (lower case, NFKC) and Punycode (RFC 3492)."""
     from curation.kernels.normalization import normalize  # loads Numba
 
-    lowered = "".join(map(str.lower, host.translate(_IGNORED)))  # character by character: a final sigma is no other
+    # Character by character, so that a final sigma is lowered like any sigma
+    lowered = "".join(map(str.lower, host.translate(_IGNORED)))
     mapped = str(normalize([lowered], "nfkc")[0]).lower().replace(_FULL_STOP, ".")
     try:
         return ".".join(
@@ -90,5 +93,5 @@ def hosts_of(urls: pa.ChunkedArray | pa.Array) -> pa.LargeStringArray:
 
 
 def domains_of(urls: pa.ChunkedArray | pa.Array) -> pa.LargeStringArray:
-    """Return the host of each URL without `www.` before a name with a dot; null where `hosts_of` is."""
+    """Return the host of each URL, without `www.` if the rest has a dot; null if `hosts_of` returns null."""
     return pc.replace_substring_regex(hosts_of(urls), pattern=r"^www\.(.*\.)", replacement=r"\1")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules for names such as `min_words`, which other tools have as settings of a filter."""
+"""Finds the rule for a name such as `min_words`, which is a setting of filters in other tools."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXAMPLES = {"min": "50", "max": "100000"}
 def as_rule(name: str, value: object) -> str:
     """Return the rule that a name stands for: `{words: {min: 50}}` for `min_words`; "" if it names no measure.
 
-    value   bound to write; anything but a number gives an example
+    value   the bound in the rule; if it is no number, an example is used
     """
     if match := BOUND_FIRST.fullmatch(name):
         bound, measure = match.groups()

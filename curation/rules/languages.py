@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Labels of languages in their forms: `zh`, `zho`, `chi`, `cmn_Hani`, `ZHO_Hans`, `zh-CN`.
+"""Compares labels of languages in different forms: `zh`, `zho`, `chi`, `cmn_Hani`, `ZHO_Hans`, `zh-CN`.
 
-A label has a code of ISO 639-1 or 639-3, or a bibliographic one of 639-2, and perhaps a script of ISO 15924 and a
-region. Codes of several languages stand for the one that models label: `zho` for `cmn`. Without a script a label stands
-for the script in which FineWeb-2 has most documents of that language.
+A label has a code of ISO 639-1 or 639-3, or a bibliographic code of ISO 639-2. It may also have a script of ISO 15924
+and a region. A code of several languages means the one that models use as a label: `zho` means `cmn`. A label without a
+script means the script in which FineWeb-2 has most documents of that language.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from curation.rules.fineweb2_file import languages
 PREFIX = "__label__"  # of labels of fastText
 FORM = re.compile(r"([a-z]{2,3})(?:[_-]([a-z]{4}))?(?:[_-](?:[a-z]{2}|[0-9]{3}))?", re.IGNORECASE)
 SCRIPT_PLACE = -5  # of `_Latn` in `deu_Latn`
-# Pairs: a code, and the three letters of the one that it stands for.
+# Each word is a code, followed by the three letters of the code that it means.
 TWO_LETTERS = """
 aaaar ababk aeave afafr akaka amamh anarg arara asasm avava ayaym azaze babak bebel bgbul bibis
 bmbam bnben bobod brbre bsbos cacat ceche chcha cocos crcre csces cuchu cvchv cycym dadan dedeu
@@ -51,8 +51,8 @@ rmy_Latn ron_Latn san_Deva sat_Olck snd_Arab srp_Cyrl sus_Latn syl_Beng tam_Taml
 tuk_Latn uig_Arab urd_Arab uzn_Latn wal_Latn zsm_Latn
 """  # of languages that FineWeb-2 has in several scripts
 OTHER_SCRIPTS = {"Hans": "Hani", "Hant": "Hani", "Hira": "Jpan", "Kana": "Jpan", "Kore": "Hang"}
-# Points and accents of Hebrew; signs of honour, vowel marks and Koranic signs of Arabic: all of category Mn. For `re`
-# and RE2.
+# Points and accents of Hebrew; honorific signs, vowel marks and Koranic signs of Arabic. All are of category Mn. The
+# pattern is for `re` and RE2.
 VOWEL_MARKS = (
     "[\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06dc"
     "\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed\u0897-\u089f\u08ca-\u08e1\u08e3-\u08ff]+"
@@ -80,13 +80,13 @@ def _codes() -> dict[str, str]:
 
 @cache
 def _scripts() -> dict[str, str]:
-    names = [*languages(), *SCRIPTS.split()]  # those of SCRIPTS count
+    names = [*languages(), *SCRIPTS.split()]  # later entries, those of SCRIPTS, win
     return {name[:SCRIPT_PLACE]: name[SCRIPT_PLACE + 1 :] for name in names}
 
 
 @lru_cache(1 << 12)
 def parse_label(label: str) -> Label | None:
-    """Return the language of a label; None for a label that no table has, and for a word."""
+    """Return the language of a label; None for an unknown label, and for any other word."""
     plain = OF_WIKIPEDIA.get(label.removeprefix(PREFIX).lower(), label.removeprefix(PREFIX))
     match = FORM.fullmatch(plain)
     if not match:
@@ -101,8 +101,8 @@ def parse_label(label: str) -> Label | None:
 
 
 def matching(wanted: str, labels: Sequence[str]) -> list[str]:
-    """Return the labels that a wanted one stands for: itself, or else those of its language; with a script, only those
-    in that script."""
+    """Return the labels of `labels` that mean the language `wanted`: the same label, or else all labels of its
+    language. If it names a script, only those in that script."""
     if wanted in labels:
         return [wanted]
     language = parse_label(wanted)
@@ -118,13 +118,13 @@ def matching(wanted: str, labels: Sequence[str]) -> list[str]:
 
 @lru_cache(4)
 def scripts_of(labels: tuple[str, ...]) -> frozenset[str]:
-    """Return the scripts of the languages of a model; none if one of its labels is no language."""
+    """Return the scripts of the languages of a model; empty if one of its labels is no language."""
     found = [parse_label(label) for label in labels]
     return frozenset(each.script for each in found if each) if all(found) else frozenset()
 
 
 def same_language(labels: Iterable[str]) -> tuple[str, str] | None:
-    """Return the first two labels of one language and script; None without any."""
+    """Return the first two different labels of the same language and script; None without such labels."""
     seen: dict[tuple[str, str], str] = {}
     for label in labels:
         if language := parse_label(label):
@@ -136,5 +136,5 @@ def same_language(labels: Iterable[str]) -> tuple[str, str] | None:
 
 
 def near_language(label: str) -> str:
-    """Return the end of a message about an unknown label: labels of a similar name."""
+    """Return the end of a message about an unknown label; it suggests similar labels."""
     return near_or_nothing(label, [*languages(), *_codes()])

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists of domains, words or values as people have them: a line per entry, compressed, in archives, as hosts files."""
+"""Reads lists of domains, words or values in common forms: one entry per line, compressed, in tar archives, or as hosts
+files."""
 
 from __future__ import annotations
 
@@ -34,16 +35,16 @@ DOMAIN = r"^(?:\*?\.)?[A-Za-z0-9_\-]+(?:\.[A-Za-z0-9_\-]+)*\.?$"
 _COMMENT = re.compile(r"#.*")
 _ORIGIN = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.\-]*://)?([^/?#\\@]+)/?")
 _IPV4 = re.compile(r"[0-9]+(?:\.[0-9]+){3}")
-HOSTS_FILE = ("localhost.localdomain", "0.0.0.0")  # names without a dot are none either
+HOSTS_FILE = ("localhost.localdomain", "0.0.0.0")  # names in hosts files that are no entries, like names without a dot
 
 
 class EntryBatch(NamedTuple):
     """Some entries of a list.
 
-    entries        large_string: domains as `host_of` writes them, other entries without white space at both ends
+    entries        large_string: domains as `host_of` returns them; other entries without white space at both ends
     lines          their line numbers, from 1
     bad            lines that are no entries, with their numbers
-    single         number of domains of one label
+    single         number of domains of one label, such as `com`
     first_single   the first of these
     """
 
@@ -55,8 +56,8 @@ class EntryBatch(NamedTuple):
 
 
 def read_entries(path: str, members: Sequence[str], way: str) -> Iterator[EntryBatch]:
-    """Yield the entries of a list. Blank lines and those that begin with `#` are none. InputError for a file that is no
-    text, cannot be read, or lacks a member."""
+    """Yield the entries of a list. Blank lines and lines that begin with `#` are skipped. Raises InputError if the file
+    is no text, cannot be read, or lacks a member."""
     try:
         with _open(path) as stream:
             if members or _is_archive(stream):
@@ -70,7 +71,7 @@ def read_entries(path: str, members: Sequence[str], way: str) -> Iterator[EntryB
 
 
 def _open(path: str) -> Any:
-    """Open a file as a stream of its decompressed bytes, by its first bytes."""
+    """Open a file as a stream of its decompressed bytes; the first bytes tell the compression."""
     with open(path, "rb") as file:
         start = file.read(8)
     form = next((form for mark, form in STARTS.items() if start.startswith(mark)), "")
@@ -84,7 +85,7 @@ def _open(path: str) -> Any:
 
 
 class _Readable(io.RawIOBase):
-    """A stream of Arrow for `io.BufferedReader`, which can look ahead."""
+    """Wraps a stream of Arrow for `io.BufferedReader`, which can peek at its first bytes."""
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream
@@ -154,7 +155,7 @@ def _batch(text: bytes, first: int, way: str) -> EntryBatch:
 
 
 def _decoded(text: bytes, first: int) -> tuple[pa.LargeStringArray, list[str]]:
-    """The lines, without those that are not UTF-8, which are returned with their numbers."""
+    """Return the lines, and messages about lines that are not UTF-8. In the result, such lines are empty."""
     try:
         return pa.array(text.decode().split("\n"), pa.large_string()), []
     except UnicodeDecodeError:
@@ -198,8 +199,8 @@ def _domains(values: pa.LargeStringArray, numbers: np.ndarray, bad: list[str]) -
 
 
 def _written_domains(line: str) -> list[str] | None:
-    """The domains of a line that is not one plain domain: with a comment, of a hosts file, international, a URL without
-    a path. None for another line."""
+    """Return the domains of a line that is not one plain domain: a line with a comment or of a hosts file, an
+    international domain, or a URL without a path. None for any other line."""
     words = _COMMENT.sub("", line).split()
     if len(words) > 1 and _address_of(words[0]):
         hosts = [host_of(word) for word in words[1:]]
@@ -212,7 +213,7 @@ def _written_domains(line: str) -> list[str] | None:
 
 
 def _address_of(word: str) -> str:
-    """A word that is an IP address, as at the start of a line of a hosts file; "" for another word."""
+    """Return a word if it is an IP address, as at the start of a line of a hosts file; "" for any other word."""
     if word.count(":") > 1:
         return host_of(f"[{word.removeprefix('[').removesuffix(']')}]")
     return word if _IPV4.fullmatch(word) else ""

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules on lists in files: how many different entries of a list a value or a text holds.
+"""Rules on lists in files. They count how many different entries of a list a value or a text contains.
 
-Entries are kept as sorted 64-bit hashes: 9 bytes per domain. A run stores them once, and its processes map that file.
+Entries are stored as sorted 64-bit hashes, 9 bytes per domain. A run writes them to a file once, and its processes
+memory-map this file.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 WORD, STOP_WORD = "word", "stop_word"
-OF_WORDS = (WORD, STOP_WORD)  # entries are words, which a stage with `words` may divide
+OF_WORDS = (WORD, STOP_WORD)  # entries are words; the setting `words` of a stage may divide them
 WAYS = ("domain", WORD, "value", "part", STOP_WORD)
-# Korean particles of nouns, and endings of verbs with forms of 하다, 되다, 있다, 이다; of at most MAX_ENDING syllables.
-# FineWeb-2's stop words are morphemes, which no spaces part.
+# Korean particles of nouns, and endings of verbs with forms of 하다, 되다, 있다, 이다, of at most MAX_ENDING syllables.
+# FineWeb-2's stop words are morphemes, and no spaces separate these.
 PARTICLES = (
     *"은는이가을를의에도로와과만나랑",
     *("에서", "으로", "까지", "부터", "에게", "한테", "께서", "처럼", "보다", "마다", "하고", "이나", "에는", "에도"),
@@ -41,9 +42,9 @@ VERB_ENDINGS = (
     *("는데", "지만", "면서", "니다", "한다", "했다", "된다", "됐다", "이다", "였다", "있다", "없다", "하는", "되는"),
     *("있는", "하여", "해서", "습니다", "입니다", "합니다", "됩니다"),
 )
-STORED = ".entries"  # suffix of a list that a run has stored
-LISTS_KEPT = 64  # in memory
-BUCKET_BITS = 2  # 2^2 keys have the same first bits
+STORED = ".entries"  # suffix of the file in which a run has stored a list
+LISTS_KEPT = 64  # lists in memory
+BUCKET_BITS = 2  # on average, 2^2 keys share the same first bits
 SHOWN_ENTRIES = 3
 
 
@@ -51,7 +52,7 @@ class Listed(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, repr_omit_defaults=True,
     rename={"as_": "as"},
 ):  # fmt: skip
-    """The entries of a file, for a rule, or some words.
+    """A list for a rule: the entries of a file, or some words.
 
     file      text with an entry per line, plain or compressed (gzip, zstd, bzip2, xz), or a tar archive of such files
     as_       (`as`) what an entry is: `domain`, the host of a URL or a parent of it; `word`, runs of letters and
@@ -107,9 +108,9 @@ class Listed(
 class Entries(NamedTuple):
     """A list in memory.
 
-    keys      uint64, ascending: a hash of each different entry
-    starts    uint32: by the first bits of a key, the place of the first key with them
-    lengths   int64, ascending: the numbers of words, or of bytes, that entries have; none for domains and values
+    keys      uint64, ascending: the hash of each distinct entry
+    starts    uint32: first bits of a key -> index of the first key with these bits
+    lengths   int64, ascending: the lengths of entries that occur, in words or in bytes; empty for domains and values
     filters   uint64[6, 65536] for parts: see `curation.kernels.lists.hash_folded`; uint64[lists, 8] for stop words of
               several lists: see `curation.kernels.stop_words.mix_numbers`; else empty
     """
@@ -121,15 +122,15 @@ class Entries(NamedTuple):
 
     @property
     def shift(self) -> np.uint64:
-        """The bits of a key that `starts` does not use."""
+        """Number of bits of a key that `starts` does not use."""
         return np.uint64(64 - (len(self.starts) - 1).bit_length() + 1)
 
 
 class Notes(NamedTuple):
-    """What was found in a list besides its entries.
+    """Counts and examples of doubtful lines in a list.
 
-    bad      number of lines that are no entries, and the first of them
-    single   number of domains of one label, such as `com`, and the first of them
+    bad      number of lines that are no entries; `first_bad` has the first
+    single   number of domains of one label, such as `com`; `first_single` has the first
     """
 
     entries: int
@@ -140,26 +141,27 @@ class Notes(NamedTuple):
 
 
 def digest_of(listed: Listed) -> str:
-    """Return the SHA-256 of the file of a list. InputError if it cannot be opened."""
+    """Return the SHA-256 of the file of a list; "" for given words. Raises InputError if the file cannot be opened."""
     return known_sha256(listed.file) if listed.file else ""
 
 
 def entries_of(listed: Listed, words: str = "") -> Entries:
-    """Return the entries of a list, read once per process while its file does not change. InputError for a file that
-    cannot be read, or has no entries.
+    """Return the entries of a list. Each process reads the file only once, unless it changes. Raises InputError if the
+    file cannot be read or has no entries.
 
-    words   what a word of the texts is (`curation.kernels.word_breaks.WORDS`): entries of `word` are divided alike
+    words   how texts are divided into words (`curation.kernels.word_breaks.WORDS`); entries of `word` are divided in
+            the same way
     """
     return _load(listed, digest_of(listed), _division(listed, words))[0]
 
 
 def notes_of(listed: Listed, words: str = "") -> Notes:
-    """Return the notes on a list. Arguments and errors are those of `entries_of`."""
+    """Return the notes about a list. Arguments and errors are those of `entries_of`."""
     return _load(listed, digest_of(listed), _division(listed, words))[1]
 
 
 def _division(listed: Listed, words: str) -> str:
-    """The kind of words by which entries are divided; "" if they stay as they are."""
+    """Return how entries are divided into words; "" if they are not divided."""
     return words if listed.as_ == WORD and words != SPACES else ""
 
 
@@ -188,7 +190,7 @@ def _given(listed: Listed) -> EntryBatch:
 
 
 class _Builder:
-    """The hashes of the entries of a list, batch by batch."""
+    """Collects the hashes of the entries of a list, batch by batch."""
 
     def __init__(self, way: str, words: str) -> None:
         self.way = way
@@ -198,7 +200,7 @@ class _Builder:
         self.filters = np.zeros(_filter_shape() if way == "part" else (0, 0), np.uint64)
 
     def add(self, entries: pa.LargeStringArray, lines: np.ndarray) -> list[str]:
-        """Add entries; return those that cannot be one, with their lines."""
+        """Add entries. Return messages about lines that cannot be entries."""
         from curation.kernels import lists
 
         data, offsets = text_buffers(entries)
@@ -233,7 +235,7 @@ class _Builder:
 
 
 def _divided(data: np.ndarray, offsets: np.ndarray, words: str) -> tuple[np.ndarray, np.ndarray]:
-    """Texts with a space between adjacent words, as `Engine.split_words` returns them."""
+    """Return texts with a space between adjacent words, as `Engine.split_words` does."""
     from curation.kernels import word_breaks, word_lists
 
     out = np.empty(2 * int(offsets[-1] - offsets[0]), np.uint8)  # at most a space per character
@@ -254,7 +256,7 @@ def _indexed(keys: np.ndarray, lengths: np.ndarray, filters: np.ndarray) -> Entr
     starts = np.append(np.searchsorted(keys, firsts), len(keys)).astype(np.uint32)
     entries = Entries(keys, starts, lengths, filters)
     for array in entries:
-        array.setflags(write=False)  # as mapped arrays are: kernels are compiled once
+        array.setflags(write=False)  # read-only like memory-mapped arrays, so that kernels are compiled once for both
     return entries
 
 
@@ -262,8 +264,8 @@ def _indexed(keys: np.ndarray, lengths: np.ndarray, filters: np.ndarray) -> Entr
 
 
 def store(listed: Listed, folder: Path, words: str = "") -> Listed:
-    """Return a list whose entries are in a file of `folder`, which all processes of a machine map. `words` is that of
-    `entries_of`."""
+    """Write the entries of a list to a file in `folder`, which all processes of a machine memory-map. Return the list
+    with this file. `words` is as in `entries_of`."""
     facts = (listed.members, listed.as_, digest_of(listed), _division(listed, words))
     path = folder / f"{hashlib.sha256(msgspec.json.encode(facts)).hexdigest()[:16]}{STORED}"
     if not path.exists():
@@ -289,7 +291,7 @@ def _stored(path: Path) -> Entries:
 
 
 def check_listed(rule: str, column: str, kind: pa.DataType, listed: Listed) -> None:
-    """Raise RecipeError if a rule cannot look for entries in a column of this Arrow type."""
+    """Raise RecipeError if a rule cannot search a column of this Arrow type for entries."""
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     if not has_kind(kind, "text") and not (listed.as_ == "value" and pa.types.is_integer(kind)):
         wanted = "strings and integers" if listed.as_ == "value" else "strings"
@@ -297,9 +299,10 @@ def check_listed(rule: str, column: str, kind: pa.DataType, listed: Listed) -> N
 
 
 def count_listed(column: pa.ChunkedArray, listed: Listed, words: str = "") -> np.ndarray:
-    """Return how many different entries of a list each row of a column holds, float64; 0 for a null.
+    """Return how many different entries of a list each row of a column contains, float64; 0 for a null.
 
-    The column has strings, or integers for `value`. `words` is that of `entries_of`, by which the strings are divided.
+    The column has strings, or integers for `value`. `words` is as in `entries_of`; the strings are divided in this way
+    already.
     """
     from curation.kernels import lists
 
@@ -311,7 +314,8 @@ def count_listed(column: pa.ChunkedArray, listed: Listed, words: str = "") -> np
     for start, chunk in _chunks(column):
         data, offsets = text_buffers(hosts_of(chunk) if listed.as_ == "domain" else chunk)
         out = counts[start : start + len(chunk)]
-        stamps = np.zeros(len(entries.keys) if len(entries.lengths) else 0, np.uint32)  # mapped where it is written
+        # Takes memory only where it is written
+        stamps = np.zeros(len(entries.keys) if len(entries.lengths) else 0, np.uint32)
         if listed.as_ == WORD:
             mask = sum(1 << (length - 1) for length in entries.lengths.tolist())
             lists.count_words(data, offsets, _buffer(offsets), _unicode(), mask, *keyed, stamps, out)
@@ -326,12 +330,12 @@ def count_listed(column: pa.ChunkedArray, listed: Listed, words: str = "") -> np
 def count_stop_words(
     column: pa.ChunkedArray, by_number: Mapping[int, Listed], numbers: np.ndarray | None = None, words: str = ""
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return how many different words of a list each row of a column of strings holds, and how many words are listed;
-    float64, 0 for a null.
+    """Return two arrays for a column of strings: how many different words of a list each row contains, and how many of
+    its words are in the list. Both are float64, 0 for a null.
 
     by_number  number of a list -> the list
-    numbers    int32, the number of the list of each row; default: 0
-    words      what a word is, by which the strings are divided; endings of Korean words count unless it is by spaces
+    numbers    int32: the number of the list for each row; default: 0
+    words      how the strings are divided into words. Unless spaces divide them, Korean endings are also recognised
     """
     from curation.kernels import stop_words
 
@@ -356,7 +360,7 @@ def _endings() -> np.ndarray:
 
 
 def _hashed(words: Sequence[str]) -> np.ndarray:
-    """The hash of each word, uint64."""
+    """Return the hash of each word, uint64."""
     from curation.kernels import stop_words
 
     keys = np.zeros(len(words), np.uint64)
@@ -367,7 +371,7 @@ def _hashed(words: Sequence[str]) -> np.ndarray:
 
 @functools.lru_cache(LISTS_KEPT)
 def _table(lists: tuple[tuple[int, Listed, str], ...]) -> Entries:
-    """The words of several lists in one table, by the word and the number of its list."""
+    """Return the words of several lists in one table. Each key is a hash of a word and the number of its list."""
     from curation.kernels import stop_words
 
     parts = [_load(listed, digest)[0].keys for _, listed, digest in lists if listed.file]
@@ -383,7 +387,7 @@ def _table(lists: tuple[tuple[int, Listed, str], ...]) -> Entries:
 
 
 def _chunks(column: pa.ChunkedArray) -> Iterator[tuple[int, pa.LargeStringArray]]:
-    """The chunks of a column as large strings, nulls as "", with the row of the first value of each."""
+    """Yield the chunks of a column as large strings, with "" for nulls; each with the row of its first value."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     start = 0
@@ -393,7 +397,7 @@ def _chunks(column: pa.ChunkedArray) -> Iterator[tuple[int, pa.LargeStringArray]
 
 
 def _spaces() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The tables that find white space: pages, records and flags of `UnicodeTables`."""
+    """Return the tables that find white space: pages, records and flags of `UnicodeTables`."""
     from curation.kernels import tables
 
     unicode = tables.load_tables()
@@ -401,14 +405,14 @@ def _spaces() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _buffer(offsets: np.ndarray) -> np.ndarray:
-    """Space for the longest folded text: lower case makes two bytes at most three."""
+    """Return space for the longest folded text. Lower case turns two bytes into three at most."""
     longest = int(np.diff(offsets).max(initial=0))
     return np.empty(longest + longest // 2 + 16, np.uint8)
 
 
 @functools.cache
 def _unicode() -> tuple[Any, ...]:
-    """The tables that fold text: bytes of ASCII, those of `UnicodeTables`, and which characters are marks (M*)."""
+    """Return the tables that fold text: for ASCII, from `UnicodeTables`, and which characters are marks (M*)."""
     import unicodedata2
 
     from curation.kernels import tables

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lists that rules name, for stages with rules: their files, their stored entries, and what was found in them."""
+"""Functions for stages with rules about the lists that the rules name: their files, stored entries, and warnings."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from curation.rules.listed import Listed, digest_of, entries_of, notes_of, store
 
 
 def check_lists(rules: Iterable[Rule], words: str) -> None:
-    """Read the lists of rules. `words` is the setting of their stage, here and below. InputError for a list that cannot
-    be read, or has no entries."""
+    """Read the lists of rules. In this module, `words` is the setting of the stage. Raises InputError if a list cannot
+    be read or has no entries."""
     for listed, own in lists_in(rules, words):
         entries_of(listed, own)
 
 
 def lists_in(rules: Iterable[Rule], words: str = "") -> list[tuple[Listed, str]]:
-    """Return the lists of rules that are in files, also of those in `any`, each once, with the words by which their
-    texts are divided."""
+    """Return the lists in files that rules name, also inside `any`, each once. Each comes with the setting by which its
+    texts are divided into words."""
     found = ((part.listed, _words_of(part, words)) for rule in rules for part in rule.parts)
     return list(dict.fromkeys((listed, own) for listed, own in found if listed is not None and listed.file))
 
@@ -38,12 +38,13 @@ def list_kernels(rules: Iterable[Rule]) -> tuple[str, ...]:
 
 
 def list_files(rules: Iterable[Rule]) -> dict[str, str]:
-    """Return the files of lists: path -> SHA-256. InputError for a missing file."""
+    """Return path -> SHA-256 of the files of lists. Raises InputError if a file is missing."""
     return {listed.file: digest_of(listed) for listed, _ in lists_in(rules)}
 
 
 def with_stored_lists(rules: Iterable[str | Rule], folder: Path, words: str) -> Iterator[str | Rule]:
-    """Yield the entries of `rules`, with each list in a file of `folder` that all processes of a machine map."""
+    """Yield the entries of `rules`, with each list stored in a file of `folder`, which all processes of a machine
+    memory-map."""
     for rule in rules:
         if isinstance(rule, str):
             yield rule
@@ -64,7 +65,7 @@ def with_stored_lists(rules: Iterable[str | Rule], folder: Path, words: str) -> 
 
 
 def sizes_of(rules: Iterable[Rule], words: str) -> list[str]:
-    """Return the number of entries of each list, for people."""
+    """Return a readable line with the number of entries for each list."""
     return [f"{listed.describe()}: {_entries(notes_of(listed, own).entries)}" for listed, own in lists_in(rules, words)]
 
 

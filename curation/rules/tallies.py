@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers of documents by value, in fixed bins: cheap to collect while a run measures, and tallies of slices add up to
-the same counts however the input is sliced."""
+"""Counts documents by value in fixed bins. This is cheap while a run measures, and the sum over slices does not depend
+on how the input is sliced."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ import numpy as np
 
 from curation.rules.grammar import Rule
 
-CELLS = 1 << 18  # values that are tallied at once, of all rules together: 2 MB in each of a few arrays
+CELLS = 1 << 18  # values of all rules that are counted at once: 2 MB in each of a few arrays
 SHARES = 100  # bins of equal width from 0 to 1
 STEPS_BITS = 2  # 2**2 bins for each factor of two
-SHIFT = 52 - STEPS_BITS  # of the bits of a float64
-LOWEST = (1023 - 30) << STEPS_BITS  # bin of 2**-30; smaller values are in it too
-SIZE = ((1023 + 63) << STEPS_BITS) - LOWEST + 2  # up to 2**63, and bin 0 for values of 0
+SHIFT = 52 - STEPS_BITS  # bits of a float64 that a bin ignores
+LOWEST = (1023 - 30) << STEPS_BITS  # bin of 2**-30, which also has all smaller values
+SIZE = ((1023 + 63) << STEPS_BITS) - LOWEST + 2  # number of bins: up to 2**63, and bin 0 for the value 0
 
 
 class Tally(msgspec.Struct, kw_only=True):
     """Numbers of documents by value.
 
-    share         true: bin k has the values from k to k + 1 %, the last one those from 100 % on; false: bin 0 has the
-                  value 0, other bins are four for each factor of two
-    below, above  documents with a value below the lower bound, and above the upper bound
-    bins, counts  the bins that hold documents, ascending, and how many
+    share         true: bin k has the values from k % to k + 1 %, and the last bin all values from 100 % on. False: bin
+                  0 has the value 0, and each factor of two has four bins
+    below, above  number of documents below the lower bound, and above the upper bound
+    bins, counts  the bins with documents, ascending, and their numbers of documents
     """
 
     share: bool = False
@@ -68,7 +68,7 @@ def tally_of(values: np.ndarray) -> Tally:
 
 
 class Tallies:
-    """Tallies of rules on measures, one per rule, filled frame by frame. Rules on shares come first in the arrays."""
+    """One tally per rule on measures; each frame adds to them. In the arrays, rules on shares come first."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.order = sorted(range(len(rules)), key=lambda number: not rules[number].is_share)

@@ -28,13 +28,14 @@ DOCUMENT = "document"
 
 
 class UnitRule(Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, repr_omit_defaults=True):
-    """A `curation.Rule` on units: on a measure or a ratio of each unit, on matches in it, or on its language.
+    """A `curation.Rule` on units. It bounds a measure, a ratio or the matches of each unit, or lists its languages.
 
     removes          `document`: a unit that breaks the rule removes its document; default: the unit is cut
     language         the most probable language of the unit is one of these, in any form: `zh`, `zho`, `cmn_Hani`
     min_probability  lower bound of the probability of that language, in [0, 1]; needs `language`
 
-    `repeats` is a measure of units alone: the number of equal ones before it in its document, 0 for a blank unit.
+    `repeats` is a measure that only units have: the number of equal units before it in its document; 0 for a blank
+    unit.
     """
 
     removes: str = ""
@@ -91,8 +92,8 @@ class UnitRule(Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, repr
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """The measures that the rule needs. That of a rule on languages is the score of the most probable language in
-        units of 1 / SCORE_UNITS, 0 for another language."""
+        """The measures that the rule needs. For a rule on languages, it is the score of the most probable language in
+        units of 1 / SCORE_UNITS; 0 if this language is not listed."""
         return (f"probability of {' or '.join(self.codes)}",) if self.codes else super().measures
 
     @property
@@ -126,7 +127,8 @@ class UnitRule(Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, repr
 
 
 def expand_unit_rules(rules: str | Sequence[str | Rule]) -> tuple[UnitRule, ...]:
-    """Return the rules of a set's name, or of a list of names and rules. `removes` of a set is that of its rules."""
+    """Return the rules for the name of a set, or for a list of names and rules. Rules of a set get the `removes` of
+    their entry."""
     expand_rules(rules)  # checks the types
     entries = [rules] if isinstance(rules, str) else rules
     return tuple(_on_units(rule, entry) for entry in entries for rule in rules_of_entry(entry))
@@ -148,10 +150,10 @@ def first_broken(
     measures: Mapping[str, np.ndarray],
     columns: Mapping[str, pa.ChunkedArray],
 ) -> np.ndarray:
-    """Return the number of the first rule that each unit breaks, -1 for none; int16.
+    """Return the number of the first rule that each unit breaks, int16; -1 for none.
 
     measures  name -> int64, one per unit, for every measure in the rules
-    columns   `text`: the contents of the units, and one of `DIVIDED`, if a rule needs them
+    columns   `text` (the contents of the units) and one of `DIVIDED`, if a rule needs them
     """
     broken = np.full(units, -1, np.int16)
     for start in range(0, units, BLOCK_ROWS):
@@ -175,7 +177,7 @@ def _judge(
     columns: Mapping[str, pa.ChunkedArray],
     broken: np.ndarray,
 ) -> None:
-    """Fill `broken` for a block. Patterns are searched only in units that break no earlier rule."""
+    """Fill `broken` for a block of units. Patterns are searched only in units that break no earlier rule."""
     numbered = enumerate(rules)
     for is_ceiling, group in groupby(numbered, lambda entry: _is_ceiling(entry[1])):
         entries = list(group)
@@ -190,9 +192,10 @@ def _judge(
 def _breaks(
     rule: UnitRule, measures: Mapping[str, np.ndarray], columns: Mapping[str, pa.ChunkedArray], rows: np.ndarray
 ) -> np.ndarray:
-    """Whether each of some units breaks a rule, bool."""
+    """Return a bool per unit of `rows`: whether it breaks a rule."""
     bounds = rule.bounds if rule.per is None else ()
-    if rule.matches is not None and bounds in ((0, 0), (1, np.inf)):  # whether it matches is faster than how often
+    # To test for a match is faster than to count matches
+    if rule.matches is not None and bounds in ((0, 0), (1, np.inf)):
         found = _found(_at(columns[TEXT], rows), rule.matches)
         return found if bounds == (0, 0) else ~found
     everything = len(rows) == len(next(iter(measures.values()), ()))
@@ -213,12 +216,13 @@ def _found(texts: pa.ChunkedArray, pattern: str) -> np.ndarray:
 
 
 def _is_ceiling(rule: UnitRule) -> bool:
-    """Whether only units with a match of a pattern can break the rule."""
+    """Return whether only units in which the pattern matches can break the rule."""
     return rule.matches is not None and rule.bounds[0] == 0
 
 
 @lru_cache
 def _union(patterns: tuple[str, ...]) -> str:
-    """A pattern that matches where one of the patterns does: few units match it; "" if RE2 does not take it."""
+    """Return a pattern that matches if one of the patterns does, to skip most units quickly; "" if RE2 does not accept
+    it."""
     union = "|".join(f"(?:{pattern})" for pattern in patterns)
     return "" if pattern_problem(union) else union
