@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A finished run for its readers: the report, and commands that verify, show, compare, move and copy it.
+"""Code about finished runs: the report, and the commands that verify, show, compare, move and copy a run.
 
-It reads what `curation.record` describes. It knows neither phases nor planning.
+It reads the files that `curation.record` describes, and knows neither phases nor planning.
 """

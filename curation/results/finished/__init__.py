@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finished runs: verified, read, compared, moved and copied.
+"""Verifies, reads, compares, moves and copies finished runs.
 
-Nothing here runs a stage. A moved run gets the paths in its `tokens/_meta/` and its report rewritten; all else is read.
+No module here runs the stages of a recipe on a corpus. Only for a moved run, the paths in `tokens/_meta/` and the
+report are rewritten; everything else is only read.
 """

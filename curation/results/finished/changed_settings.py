@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What differs in the settings of two finished runs, by the paths that `--set` takes."""
+"""Finds the settings in which two finished runs differ, with the paths that `--set` takes."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from curation.stages import Filter
 from curation.stages.own_code import as_json
 
 SIDES = ("min", "max")
-SUBJECT = frozenset(("measure", "ratio", "column"))  # of a rule, in the path of its settings
+SUBJECT = frozenset(("measure", "ratio", "column"))  # fields of a rule that are in the path of its settings
 
 Entries = Sequence[str | Rule]
 Change = Bounds | str | bool | None  # of a rule of a set
 
 
 class Setting(NamedTuple):
-    """A setting of the recipe that differs; None: not set.
+    """A setting of the recipe that differs between the runs A and B; None: not set.
 
     `path` is one that `--set` takes, such as `stages.filter.ko.top_2gram.max`; for rules without such a path it begins
-    with `stages.NAME.rules`. Of a list, `a` and `b` have the entries that the other one lacks; a single entry without
-    the list.
+    with `stages.NAME.rules`. For a list, `a` and `b` have only the entries that the other list lacks; a single entry is
+    not in a list.
     """
 
     path: str
@@ -38,8 +38,8 @@ class Setting(NamedTuple):
 
 
 def changed_settings(first: FinishedRun, second: FinishedRun) -> list[Setting]:
-    """Return the settings in which the recipes of two runs differ: each bound of a filter, or its rules as one setting
-    where their sets differ."""
+    """Return the settings in which the recipes of two runs differ. Each bound of a filter is a setting; if filters have
+    different rule sets, all their rules are one setting."""
     recipes = [completed(run.report["recipe"]) for run in (first, second)]
     names = [[stage["name"] for stage in run.report["stages"]] for run in (first, second)]
     stages = [dict(zip(own, recipe.pop("stages"), strict=True)) for own, recipe in zip(names, recipes, strict=True)]
@@ -58,15 +58,15 @@ def changed_settings(first: FinishedRun, second: FinishedRun) -> list[Setting]:
 
 
 def other_differences(first: FinishedRun, second: FinishedRun) -> list[str]:
-    """Return in what two runs differ besides settings: version, input files, files of stages, tokenizer, and revisions
-    of stages. Runs without any difference have the same identity."""
+    """Return the differences of two runs besides settings: version, input files, files of stages, tokenizer, and
+    revisions of stages. Runs without any difference have the same identity."""
     versions = [str(run.report["versions"]["gpu-pipeline"]) for run in (first, second)]
     changes = [] if versions[0] == versions[1] else [f"version ({versions[0]}, {versions[1]})"]
     return changes + changed_facts(*(identity_in(run.report) for run in (first, second)))
 
 
 def _with_named_inputs(*recipes: dict[str, Any]) -> tuple[dict[str, Any], ...]:
-    """Recipes with inputs by name, if all have the same names."""
+    """Return the recipes with `input` as name -> input, if the inputs of all recipes have the same names."""
     entries = [list_inputs(recipe["input"]) for recipe in recipes]
     if len({tuple(input_names(own)) for own in entries}) > 1:
         return recipes
@@ -109,8 +109,9 @@ def _entries(rules: str | Entries) -> Entries:
 
 
 def _rule_changes(path: str, where: str, a: Entries, b: Entries) -> list[Setting]:
-    """The rules that differ, of all documents or of a group: by bounds, or in one setting where their sets differ.
-    `path` leads to rules by their names, `where` to the list of entries."""
+    """Return the differences between two lists of rules, for all documents or for a group. Each bound is a setting; if
+    the lists have different sets, the whole list is one setting. `path` is the path to rules by their names, `where`
+    the path to the list of entries."""
     written = [as_json([*entries]) for entries in (a, b)]
     if written[0] == written[1]:
         return []
@@ -135,7 +136,7 @@ def _rule_changes(path: str, where: str, a: Entries, b: Entries) -> list[Setting
 
 
 def _kind(entry: str | Rule) -> str:
-    """The set of an entry, or the column whose values have rules; "" for a single rule."""
+    """Return the set of an entry, or the column whose values have rules; "" for a single rule."""
     if isinstance(entry, str):
         return entry
     return f"per {entry.per}" if entry.rules is not None else entry.set or ""
@@ -146,7 +147,7 @@ def _rules_of_values(entry: str | Rule) -> dict[str, str | list[str | Rule]]:
 
 
 def _group_changes(path: str, where: str, a: str | Rule, b: str | Rule) -> list[Setting]:
-    """Changes of an entry with rules for each value of a column."""
+    """Return the changes of an entry with rules for each value of a column."""
     first, second = map(_rules_of_values, (a, b))
     found = []
     for value in dict.fromkeys([*first, *second]):
@@ -159,7 +160,7 @@ def _group_changes(path: str, where: str, a: str | Rule, b: str | Rule) -> list[
 
 
 def _set_changes(path: str, where: str, a: str | Rule, b: str | Rule, rules: Sequence[Rule]) -> list[Setting]:
-    """Changes of the rules of a set. `rules` are all of the filter."""
+    """Return the changes of the rules of a set. `rules` are all rules of the filter."""
     options = [{key: getattr(entry, key, None) for key in ("per", "other")} for entry in (a, b)]
     found = _changes(options[0], options[1], where)
     first, second = map(_overrides, (a, b))
@@ -174,7 +175,7 @@ def _set_changes(path: str, where: str, a: str | Rule, b: str | Rule, rules: Seq
 
 
 def _overrides(entry: str | Rule) -> dict[tuple[str, str], Change]:
-    """(value of the column of groups or "", key of a rule) -> what the entry changes."""
+    """Return (value of the column of groups or "", key of a rule) -> the change that the entry makes."""
     if isinstance(entry, str):
         return {}
     by_value = {"": entry.override or {}} | (entry.group_override or {})
@@ -182,7 +183,8 @@ def _overrides(entry: str | Rule) -> dict[tuple[str, str], Change]:
 
 
 def _bounds_of(entry: str | Rule, value: str, key: str, change: Change) -> dict[str, Any] | str:
-    """The bounds by name that the rules with a key have, in the groups of a value or ("") in all; `off`."""
+    """Return the bounds, by name, of the rules with a key, in the group of a value or ("") in all groups; `off` for a
+    removed rule."""
     if change is not None and not isinstance(change, Bounds):
         return OFF
     rules = rules_of_entry(entry)
@@ -196,7 +198,7 @@ def _bounds_of(entry: str | Rule, value: str, key: str, change: Change) -> dict[
 
 
 def _numbers_of(rule: Rule, side: int, value: str) -> Sequence[float]:
-    """The lower or upper bounds of a rule."""
+    """Return the lower or upper bounds of a rule, in the group of a value or in all groups."""
     if not isinstance(rule, GroupedRule):
         return [rule.bounds[side]]
     numbers = rule.limits[side]
@@ -205,7 +207,8 @@ def _numbers_of(rule: Rule, side: int, value: str) -> Sequence[float]:
 
 
 def _singles(entries: Entries) -> dict[tuple[str, int], tuple[int, Rule]]:
-    """(reason, number among rules of this reason) -> (number of the entry, rule), without sets."""
+    """Return (reason, number among rules of this reason) -> (number of the entry, rule), for entries that are single
+    rules."""
     found: dict[tuple[str, int], tuple[int, Rule]] = {}
     counts: dict[str, int] = {}
     for number, entry in enumerate(entries):
@@ -218,7 +221,7 @@ def _singles(entries: Entries) -> dict[tuple[str, int], tuple[int, Rule]]:
 def _single_changes(
     path: str, where: str, a: tuple[int, Rule] | None, b: tuple[int, Rule] | None, rules: Sequence[Sequence[Rule]]
 ) -> list[Setting]:
-    """Changes of a single rule; the bounds of one that only B has, which settings can add."""
+    """Return the changes of a single rule. If only B has the rule, they are its bounds, which settings can add."""
     number, rule = b or a or (0, Rule(measure="words"))
     known = rules[1 if b else 0]
     alone = [key for key in rule.keys if all(_fits(known, key, side) == [rule] for side in rule.conditions)]

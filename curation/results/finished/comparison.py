@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What differs between two finished runs: settings, counts, and the documents that one kept and the other removed.
+"""Compares two finished runs: settings, counts, and the documents that one run kept and the other removed.
 
-Documents are the same if their input and their id are. Documents of one run with an equal id are paired in their order,
-if the other run has as many with it. Memory: about 80 bytes per document, for hashes of ids.
+Two documents are the same if their inputs and ids are equal. If several documents of a run have the same id, they are
+paired in order, provided that the other run has the same number of them. Memory: about 80 bytes per document, for
+hashes of ids.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from curation.results.finished.run_result import RunResult
 EXAMPLES = 5
 SHOWN_SOURCES = 3
 EQUAL = "the identities are equal: settings, input files, files of stages, tokenizer and version"
-GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # odd: the keys of documents with an equal id differ
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # odd, so that documents with equal ids get different keys
 SEPARATOR = "\x1f"  # between input and id
 COUNTS = ("read", "kept", "removed", "rejected", "edited")
 SHOWN_EXAMPLE = (ID, "stage", "reason", "value", "bound", TEXT)  # columns in a notebook
@@ -48,7 +49,8 @@ EXAMPLE_SCHEMA = pa.schema(
 
 
 class Removal(NamedTuple):
-    """Documents that a stage removed for a reason in each run, and the bytes of their texts; -1 without texts."""
+    """The documents that a stage removed for a reason in each run, and the bytes of their texts (-1: texts not
+    stored)."""
 
     stage: str
     reason: str
@@ -63,17 +65,18 @@ class Comparison(NamedTuple):
 
     settings        settings of the recipes that differ
     counts          name -> number in A and in B: documents (`read`, `kept`, ...), `kept_bytes` and `tokens`
-    removals        one per stage and reason, in the order of the stages of A, then of those that only B has
+    removals        one per stage and reason, in the order of the stages of A, then of the stages that only B has
     kept_by_a       documents that A kept and B removed
     kept_by_b       documents that B kept and A removed
-    only_a, only_b  documents that the other run has neither kept nor removed
-    ambiguous_a, ambiguous_b  documents that are not compared: the other run has more or fewer documents with their id
-    examples        some documents that only A kept, and some that only B kept: who kept it ("A" or "B"), why the other
-                    run removed it, and the text as it was kept
-    facts           what else differs in the identities of the runs: version, input files, files of stages, tokenizer,
+    only_a, only_b  documents that the other run neither kept nor removed
+    ambiguous_a, ambiguous_b  documents that are not compared, since the other run has more or fewer documents with
+                            their id
+    examples        some documents that only A kept, and some that only B kept. Each has the run that kept it ("A" or
+                    "B"), why the other run removed it, and the kept text
+    facts           other differences of the runs' identities: version, input files, files of stages, tokenizer,
                     revisions of stages
     names           the folders of A and B
-    unmatched       why no document of A is in B; "" if one is
+    unmatched       why no document of A is in B; "" if at least one is
     """
 
     settings: list[Setting]
@@ -118,8 +121,8 @@ class Comparison(NamedTuple):
 
 
 def compare_runs(a: str | Path | RunResult, b: str | Path | RunResult, *, examples: int = EXAMPLES) -> Comparison:
-    """Return what differs between the finished runs `a` and `b`, with at most `examples` documents that only one of
-    them kept, for each. A run is its folder or its `RunResult`.
+    """Return the differences between the finished runs `a` and `b`. For each run, they include at most `examples`
+    documents that only this run kept. A run is given by its folder or its `RunResult`.
 
         >>> import curation
         >>> comparison = curation.compare_runs("out", "stricter")
@@ -133,7 +136,8 @@ def compare_runs(a: str | Path | RunResult, b: str | Path | RunResult, *, exampl
 
 
 def compare_finished(runs: tuple[FinishedRun, FinishedRun], examples: int) -> Comparison:
-    """As `compare_runs`, for opened runs. OutputError for one folder twice, or for a run without documents."""
+    """Do the same as `compare_runs` for opened runs. Raises OutputError if both are one folder, or if a run has no
+    documents."""
     first, second = (run.folder for run in runs)
     if first.resolve() == second.resolve():
         raise OutputError(f"{first} and {second} are the same folder; give two runs")
@@ -142,7 +146,7 @@ def compare_finished(runs: tuple[FinishedRun, FinishedRun], examples: int) -> Co
     engine = load_engine("cpu")
     all_documents = [_documents(run, engine) for run in runs]
     known = _paired(*all_documents)
-    # rows in both runs of the documents that both have
+    # for each run, the rows of documents that both runs have
     _, *same = np.intersect1d(known[0].key, known[1].key, assume_unique=True, return_indices=True)
     kept = [documents.kept[rows] for documents, rows in zip(known, same, strict=True)]
     changed = [[rows[kept[k] & ~kept[1 - k]] for rows in same] for k in (0, 1)]
@@ -165,7 +169,7 @@ def compare_finished(runs: tuple[FinishedRun, FinishedRun], examples: int) -> Co
 
 
 def _unmatched(runs: tuple[FinishedRun, FinishedRun]) -> str:
-    """Why two runs have no common document, by the sources of their documents."""
+    """Return why two runs have no common document: their sources or their ids differ."""
     sources = [
         sorted({source for folder in ("documents", "removed") for rows in read_tables(run.parts(folder), ["source"])
                 for source in rows.column("source").unique().to_pylist()})
@@ -215,7 +219,7 @@ def _in_order_of_stages(
 
 
 def _removed_bytes(run: FinishedRun) -> dict[tuple[str, str], int] | None:
-    """Bytes of removed texts by stage and reason; None if the run did not store them."""
+    """Return (stage, reason) -> bytes of removed texts; None if the run did not store these texts."""
     if not run.keeps_removed_text:
         return None
     totals: dict[tuple[str, str], int] = {}
@@ -229,7 +233,7 @@ def _removed_bytes(run: FinishedRun) -> dict[tuple[str, str], int] | None:
 
 
 class _Documents(NamedTuple):
-    """The documents of a run, in the order of `key`: uint64, of the input and the id; `doc` is int64, `kept` bool."""
+    """The documents of a run, sorted by `key` (uint64, a hash of input and id). `doc` is int64, `kept` is bool."""
 
     key: np.ndarray
     doc: np.ndarray
@@ -240,7 +244,7 @@ class _Documents(NamedTuple):
 
 
 def _documents(run: FinishedRun, engine: Engine) -> _Documents:
-    """The kept and removed documents, those of an equal key in the order of the input. Copies count once."""
+    """Return the kept and removed documents, each once. Documents with equal keys are in the order of the input."""
     parts = [_Documents(np.zeros(0, np.uint64), np.zeros(0, np.int64), np.zeros(0, bool))]
     for folder in ("documents", "removed"):
         for rows in read_tables(run.parts(folder), ["source", ID, "doc"]):
@@ -254,8 +258,8 @@ def _documents(run: FinishedRun, engine: Engine) -> _Documents:
 
 
 def _paired(*runs: _Documents) -> list[_Documents]:
-    """The documents of both runs with a key per document, without those whose key another number of documents has in
-    the other run."""
+    """Return the documents of both runs with a unique key per document. Left out are documents whose key a different
+    number of documents has in the other run."""
     keys, counts = zip(*(np.unique(run.key, return_counts=True) for run in runs), strict=True)
     both, *at = np.intersect1d(keys[0], keys[1], assume_unique=True, return_indices=True)
     unclear = both[counts[0][at[0]] != counts[1][at[1]]]
@@ -276,7 +280,8 @@ def _hash(rows: pa.Table, engine: Engine) -> np.ndarray:
 def _examples(
     runs: tuple[FinishedRun, FinishedRun], documents: Sequence[_Documents], rows: Sequence[np.ndarray], keeper: int
 ) -> list[dict[str, Any]]:
-    """Some documents by their rows in both runs: the text as one run kept it, and why the other removed it."""
+    """Return examples of documents, given their rows in both runs: the text that one run kept, and why the other run
+    removed it."""
     remover = runs[1 - keeper]
     columns = [column for column in REMOVAL if column != "bound" or remover.keeps_removed_text]
     wanted = [documents[number].doc[rows[number]] for number in (keeper, 1 - keeper)]
@@ -287,7 +292,7 @@ def _examples(
 
 
 def _find(run: FinishedRun, folder: str, columns: list[str], docs: np.ndarray) -> dict[int, dict[str, Any]]:
-    """Number of a document -> its row, of the first copy."""
+    """Return `doc` -> the columns of the document; for copies, of the first copy."""
     found: dict[int, dict[str, Any]] = {}
     for part in map(TablePart, run.parts(folder) if len(docs) else ()):
         for group in part.groups:
@@ -300,7 +305,7 @@ def _find(run: FinishedRun, folder: str, columns: list[str], docs: np.ndarray) -
 
 
 def shown_value(value: Any) -> str:
-    """Return the value of a setting for people; "-" if it is not set."""
+    """Return the value of a setting as readable text; "-" if it is not set."""
     return (
         "-" if value is None else value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
     )

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The comparison of two runs as a page, in the style of `report.html`: it has no script and loads nothing."""
+"""Renders the comparison of two runs as an HTML page in the style of `report.html`, without scripts and external
+files."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ from curation.results.finished.results import FinishedRun
 from curation.results.report.marks import excerpt, removing_spans
 from curation.results.report.page.rendering import rendered
 
-CHARACTERS = 600  # of an example
-HEADING = b"<h1>Two runs compared</h1>"  # of every such page
+CHARACTERS = 600  # maximum characters of an example
+HEADING = b"<h1>Two runs compared</h1>"  # every such page has it
 
 
 def comparison_page(found: Comparison, a: FinishedRun, b: FinishedRun) -> str:
@@ -48,7 +49,7 @@ def _examples(found: Comparison, keeper: str, remover: FinishedRun) -> Iterator[
 
 
 def _left_out(found: Comparison) -> list[str]:
-    """Documents that only one run has, or whose id cannot pair them."""
+    """Return lines about documents that only one run has, or that their ids cannot pair."""
     lines = [
         f"{counted(documents, 'document')} only in {name}: the other run has no such id under this input name, or "
         "rejected it."

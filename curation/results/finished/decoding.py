@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Documents and rows of the files that a run writes, to decode them back to text."""
+"""Opens the token files and documents that a run writes, to decode tokens back to text."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from curation.tokens.repack import read_tokenizer
 class StoredTokens(NamedTuple):
     """The tokens of a file.
 
-    path       the file, or the prefix of a pair
+    path       the file, or the prefix of a `.bin/.idx` pair
     file       the file with the tokens
-    size       its counts as text
-    noun       what a row is: document, block, chunk, row, sample or window
+    size       its counts as readable text
+    noun       the word for a row: document, block, chunk, row, sample or window
     rows       ids of shape (tokens,)
     tokenizer  name and SHA-256 of the tokenizer; empty if no manifest has them
     manifest   folder of the manifest
@@ -43,14 +43,15 @@ class StoredTokens(NamedTuple):
     manifest: Path
 
     def heading(self, number: int) -> str:
-        """Return the noun and number of a row, its tokens, and its sequences if they are several."""
+        """Return a heading with the noun and number of a row, its number of tokens, and its number of sequences if
+        above 1."""
         sequences = self.rows.sequences(number) if isinstance(self.rows, PairDocuments) else 1
         inside = f" in {counted(sequences, 'sequence')}" if sequences > 1 else ""
         return f"{self.noun} {number}: {counted(len(self.rows[number]), 'token')}{inside}"
 
 
 class PairDocuments:
-    """The documents of a pair, each with the ids of all its sequences."""
+    """The documents of a `.bin/.idx` pair, each as the ids of all its sequences."""
 
     def __init__(self, reader: IndexedReader) -> None:
         self.reader = reader
@@ -62,11 +63,11 @@ class PairDocuments:
         return self.reader.document(number)
 
     def sequences(self, number: int) -> int:
-        """Return into how many sequences of the pair the document is divided."""
+        """Return the number of sequences of a document."""
         return int(self.reader.documents[number + 1] - self.reader.documents[number])
 
     def size(self) -> str:
-        """Return the counts as text: sequences only if there are more or fewer than documents."""
+        """Return the counts as readable text; sequences only if their number is not that of documents."""
         reader = self.reader
         counts = [(len(self), "document"), (len(reader), "sequence"), (len(reader.tokens), "token")]
         shown = [counted(*count) for count in counts if count[1] != "sequence" or len(reader) != len(self)]
@@ -74,7 +75,7 @@ class PairDocuments:
 
 
 def open_tokens(path: str | Path) -> StoredTokens:
-    """Return the tokens of a `.bin/.idx` pair, or of a shard of a form beside its manifest.
+    """Return the tokens of a `.bin/.idx` pair, or of a shard of a form, which must be in the folder of its manifest.
 
     InputError: a missing file, or one that no manifest names. OutputError: a `.pt` file without PyTorch.
     IntegrityError: a damaged file.
@@ -102,7 +103,7 @@ def open_tokens(path: str | Path) -> StoredTokens:
 
 
 def _decodable(folder: Path) -> list[Path]:
-    """The parts of `documents/` or `removed/`, or the files that a manifest names."""
+    """Return the parts of `documents/` or `removed/`, or the files that a manifest names."""
     splits = (read_manifest(folder) or {"splits": {}})["splits"]
     return sorted(folder.glob("*.parquet")) or [
         folder / entry["file"] for split in splits.values() for entry in split["files"]

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kept documents that a run edited, with their texts before the edits.
+"""Finds kept documents that a run edited, with their texts before the edits.
 
-A run does not keep texts before edits, so the inputs are read again. `doc` finds a document in the inputs and in
-`documents/`. The first record of each input has a known `doc`, and each row group of Parquet too. So Parquet is read by
-row groups in a seeded order, other formats from the start of the input. Inputs take turns, batch by batch.
+A run does not store texts before edits, so the inputs are read again. The number `doc` identifies a document in the
+inputs and in `documents/`. The `doc` of the first record of each input, and of each row group of Parquet, is known. So
+Parquet is read by row groups in a seeded order, other formats from the start of the input. Inputs take turns, batch by
+batch.
 """
 
 from __future__ import annotations
@@ -51,15 +52,15 @@ SCHEMA = pa.schema(
         (BEFORE, pa.string()),
     ]
 )
-BATCH_BYTES = 4 << 20  # of the inputs
-LEAST_BYTES = 64_000_000  # of input text that a sample is drawn from, if there is as much
-MOST_BYTES = 1_000_000_000  # of input text that is read for a sample
-CACHED_GROUPS = 2  # row groups of documents/: a batch ends in one, where the next begins
+BATCH_BYTES = 4 << 20  # size of a batch of the inputs
+LEAST_BYTES = 64_000_000  # minimum input text from which a sample is drawn, if there is so much
+MOST_BYTES = 1_000_000_000  # maximum input text that is read for a sample
+CACHED_GROUPS = 2  # row groups of documents/ in memory: the next batch may begin in the same group
 REMEDY = "Put the file back as it was, or run the recipe again with a new --output"
 
 
 class _Place(NamedTuple):
-    """A part of an input, and the `doc` of its first record; None: that of the record after the part before."""
+    """A part of an input, and the `doc` of its first record; None: it follows the part before it."""
 
     part: FileRange
     first: int | None
@@ -69,7 +70,7 @@ class _Batch(NamedTuple):
     """Documents of a part of an input.
 
     base          `doc` of the first record of the part
-    start, stop   `doc` of the first record of the batch, and after its last
+    start, stop   `doc` of the first record of the batch, and `doc` of its last record + 1
     """
 
     documents: Documents
@@ -82,10 +83,11 @@ def edited_documents(
     folder: Path, report: dict[str, Any], satisfying: Callable[[pa.Table], np.ndarray] | None, sample: int | None,
     seed: int,
 ) -> pa.Table:  # fmt: skip
-    """Return kept documents with another text than the input has, in the order of `doc`, with the columns of `SCHEMA`.
+    """Return kept documents whose text differs from the text in the input, in the order of `doc`, with the columns of
+    `SCHEMA`.
 
     report        content of `report.json` in the folder of the run
-    satisfying    returns per row of a table of `documents/` whether to choose it; None: all
+    satisfying    function that returns, for each row of a table of `documents/`, whether to choose it; None: all
     sample, seed  a seeded sample of this many documents. It is drawn from the first LEAST_BYTES of input text that are
                   read. If these have too few, reading ends where there are enough, or after MOST_BYTES. None: all
                   documents, of the whole inputs
@@ -118,7 +120,7 @@ def _drawn(rows: pa.Table, sample: int, seed: int) -> pa.Table:
 
 
 def _check_file(file: SourceFile, folder: Path) -> None:
-    """InputError if a file is not the local file that the run read."""
+    """Raise InputError if a file is not the local file that the run read."""
     if is_hub(file.path) or is_remote(file.path):
         raise InputError(
             f"{shown(file.path)}, an input of {folder}, is not a local file. Texts before edits are read from local "
@@ -140,7 +142,7 @@ def _check_file(file: SourceFile, folder: Path) -> None:
 
 
 def _streams(report: dict[str, Any], files: Sequence[SourceFile], seed: int) -> list[Iterator[_Batch]]:
-    """The batches of each input, in a seeded order of the inputs."""
+    """Return the batches of each input, with the inputs in a seeded order."""
     first, firsts = 0, {}
     for source in report["sources"]:
         firsts[source["name"]] = first
@@ -163,13 +165,13 @@ def _streams(report: dict[str, Any], files: Sequence[SourceFile], seed: int) -> 
 
 
 def _positions(source: dict[str, Any]) -> int:
-    """The number of `doc` of an input, by its entry in the report."""
+    """Return how many numbers `doc` an input takes, from its entry in the report."""
     passed = sum(source.get(name, 0) for name in ("not_sampled", "skipped", "not_pages"))
     return int(source["documents_read"] + passed)
 
 
 def _until(stop: int, batches: Iterator[_Batch], in_order: bool) -> Iterator[_Batch]:
-    """The batches up to a `doc`: the run did not read what follows in the input."""
+    """Yield the batches up to a `doc`, since the run did not read the rest of the input."""
     for batch in batches:
         if batch.start < stop:
             yield batch._replace(stop=min(batch.stop, stop))
@@ -178,7 +180,7 @@ def _until(stop: int, batches: Iterator[_Batch], in_order: bool) -> Iterator[_Ba
 
 
 def _in_turns(streams: list[Iterator[_Batch]]) -> Iterator[_Batch]:
-    """One batch of each stream, then the next of each."""
+    """Yield one batch of each stream, then the next batch of each, and so on."""
     while streams:
         left = []
         for stream in streams:
@@ -189,7 +191,7 @@ def _in_turns(streams: list[Iterator[_Batch]]) -> Iterator[_Batch]:
 
 
 def _batches(files: Sequence[SourceFile], first: int, seed: int) -> Iterator[_Batch]:
-    """The batches of an input; `first` is the `doc` of its first record."""
+    """Yield the batches of an input. `first` is the `doc` of its first record."""
     following = first
     for part, known in _places(files, first, seed):
         base = start = following if known is None else known
@@ -200,7 +202,8 @@ def _batches(files: Sequence[SourceFile], first: int, seed: int) -> Iterator[_Ba
 
 
 def _split_batches(files: Sequence[SourceFile], first: int, skipped: int, recipe: dict[str, Any]) -> Iterator[_Batch]:
-    """The parts of the documents of an input, from its start: earlier documents decide where a part is."""
+    """Yield the batches of an input whose documents are split. It is read from its start, since the `doc` of a part
+    depends on all earlier documents."""
     spec = msgspec.convert(recipe["tokenizer"], TokenizerSpec)
     for file in map(probe, files):
         own = Slice(index=0, ranges=[FileRange(file=file, start=0, stop=_end_of(file))], skip=skipped)
@@ -217,13 +220,13 @@ def _split_batches(files: Sequence[SourceFile], first: int, skipped: int, recipe
 
 
 def _end_of(file: SourceFile) -> int:
-    """The end of the range that is the whole file."""
+    """Return the end of the range that covers the whole file."""
     counts = format_of(file).row_counts(file)
     return file.bytes if counts is None else len(counts)
 
 
 def _places(files: Sequence[SourceFile], first: int, seed: int) -> Iterator[_Place]:
-    """The parts of an input in the order of reading."""
+    """Yield the parts of an input in the order in which they are read."""
     counts = [format_of(file).row_counts(file) for file in files]
     if None in counts:
         for file in map(probe, files):
@@ -240,7 +243,7 @@ def _places(files: Sequence[SourceFile], first: int, seed: int) -> Iterator[_Pla
 
 
 class _Kept:
-    """The rows of `documents/`, by `doc`.
+    """Reads rows of `documents/` by `doc`.
 
     columns   columns to read; None: all
     """
@@ -256,7 +259,7 @@ class _Kept:
         self._read = lru_cache(CACHED_GROUPS)(self._read_group)
 
     def rows(self, start: int, stop: int) -> pa.Table:
-        """Return the rows with `doc` from `start` to below `stop`, each once, ascending."""
+        """Return the rows with `doc` from `start` to `stop` (exclusive), each once, ascending."""
         tables = [self._schema.empty_table().select(self._columns or self._schema.names)]
         for least, largest, path, group in self._groups:
             if least < stop and start <= largest:
@@ -272,7 +275,7 @@ class _Kept:
 
 
 def _edited(kept: pa.Table, batch: _Batch) -> pa.Table:
-    """The kept rows with another text than in the batch, with `text_before`."""
+    """Return the kept rows whose text differs from the text in the batch, with the column `text_before`."""
     table = batch.documents.table
     doc, wanted = batch.base + table.column(ROW).to_numpy(), kept.column("doc").to_numpy()
     at = np.searchsorted(doc, wanted)
@@ -280,7 +283,7 @@ def _edited(kept: pa.Table, batch: _Batch) -> pa.Table:
         _changed(kept)
     before = in_file_types(table.take(pa.array(at)))
     ids = pc.fill_null(pc.not_equal(before.column(ID), kept.column(ID)), False)
-    if SEPARATOR in before.column_names:  # parts of records without an id have none before they are numbered
+    if SEPARATOR in before.column_names:  # parts of records without an id have an id such as `#0` in the batch
         ids = pc.and_(ids, pc.invert(pc.starts_with(before.column(ID), "#")))
     if pc.any(ids).as_py():
         _changed(kept)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the repeated spans of some texts have their first copy: for people who look at what `substring_dedup` cut.
+"""Finds the first copy of repeated spans of some texts, to show people why `substring_dedup` cut them.
 
-A run stores the spans that it cuts, not where their copies are. So the kept documents before the last of the texts are
-read again, in order, and compared by the anchors of the stage (`curation.kernels.spans`).
+A run stores the spans that it cuts, but not the positions of their copies. So the kept documents before the last of the
+texts are read again, in order. They are compared by the anchors of the stage (`curation.kernels.spans`).
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from curation.stages.exact.span_cuts import shrunk
 from curation.stages.exact.unit_keys import buffers_of
 
 KIND = "substring_dedup"
-MAX_TEXT_BYTES = 400_000  # of a text that are compared
+MAX_TEXT_BYTES = 400_000  # bytes of a text that are compared
 BATCH_BYTES = 4 << 20
-MOST_BYTES = 1_000_000_000  # of kept text that are read
+MOST_BYTES = 1_000_000_000  # maximum bytes of kept text that are read
 
 
 class FirstCopy(NamedTuple):
-    """A repeated span of a text, the document with its first copy, and where that begins: bytes of UTF-8. `first` is a
-    place in the kept text, or in the same text if the first copy is there."""
+    """A repeated span of a text, and its first copy. `id` is the document with the first copy, and `first` is where the
+    copy begins in the kept text of this document. If the first copy is in the same text, `first` is a position in this
+    text. Positions are in bytes of UTF-8."""
 
     start: int
     stop: int
@@ -39,8 +40,8 @@ class FirstCopy(NamedTuple):
 
 
 class _Shown(NamedTuple):
-    """A text with its anchors, and for each of its windows the number of the document with the first copy (-1: not
-    found), and how much later the copy begins there."""
+    """A text with its anchors. For each window of the text, `source` is the number of the document with the first copy
+    (-1: not found). `shift` is the position of the copy minus the position of the window."""
 
     doc: int
     data: np.ndarray
@@ -51,10 +52,10 @@ class _Shown(NamedTuple):
 
 
 def first_copies(run: FinishedRun, rows: pa.Table, what: str) -> list[list[FirstCopy]]:
-    """Return the repeated spans of each of the rows of `run_documents`, ascending: of texts before a cut (`what` is
-    "edited"), and of documents that `substring_dedup` removed. Empty lists for others.
+    """Return the repeated spans, ascending, for each row of `run_documents`. They are found in texts before a cut
+    (`what` is "edited") and in documents that `substring_dedup` removed; other rows get empty lists.
 
-    First copies are found if `documents/` has them whole, in its first MOST_BYTES."""
+    A first copy is found only if the first MOST_BYTES of `documents/` have all of it."""
     found: list[list[FirstCopy]] = [[] for _ in range(len(rows))]
     stages = {
         entry["name"]: settings
@@ -86,8 +87,8 @@ def _shown(doc: int, text: bytes, length: int) -> _Shown:
 
 
 def _search(files: Sequence[Path], shown: Sequence[_Shown], length: int) -> list[str]:
-    """Fill in the first copies, and return the ids of their documents. The number after the last one means the text
-    itself."""
+    """Fill in the first copies, and return the ids of their documents. In `source`, the number after the last id means
+    the text itself."""
     ids: list[str] = []
     values = np.unique(np.concatenate([np.zeros(0, np.uint64), *(own.values for own in shown)]))
     for doc, id_, data, found, places in _kept_anchors(files, shown, values, length):
@@ -113,8 +114,9 @@ def _search(files: Sequence[Path], shown: Sequence[_Shown], length: int) -> list
 
 
 def _match(own: _Shown, place: int, data: np.ndarray, anchor: int, number: int, length: int) -> bool:
-    """Note the document `number` with the text `data` for the windows of an anchor of a shown text that are there, too,
-    and have no first copy yet. Return whether all its windows have one."""
+    """Compare the windows of an anchor of a shown text with the text `data` of the document `number`. For windows that
+    `data` contains too, record this document as the first copy, if they have none yet. Return whether all windows of
+    the anchor have a first copy."""
     low, high, own_anchor = own.places[place].tolist()
     shift = anchor - own_anchor
     first, last = max(low, -shift), min(high + length, len(data) - shift)
@@ -134,8 +136,8 @@ def _match(own: _Shown, place: int, data: np.ndarray, anchor: int, number: int, 
 def _kept_anchors(
     files: Sequence[Path], shown: Sequence[_Shown], values: np.ndarray, length: int
 ) -> Iterator[tuple[int, str, np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield the kept documents before the last shown one that have one of the `values` of anchors: `doc`, id, bytes,
-    and the values and places of these anchors."""
+    """Yield the kept documents before the last shown document that have an anchor with one of `values`: `doc`, id,
+    bytes, and the values and places of these anchors."""
     last, size = max((own.doc for own in shown), default=0), 0
     for rows in _row_groups(files, last):
         texts = as_large_strings(rows.column(TEXT))
@@ -156,7 +158,7 @@ def _kept_anchors(
 
 
 def _row_groups(files: Sequence[Path], last: int) -> Iterator[pa.Table]:
-    """Yield `doc`, id and text of the row groups of `documents/` with a `doc` below `last`, ascending."""
+    """Yield `doc`, id and text of the row groups of `documents/` that begin before `last`, in ascending order."""
     groups = []
     for number, part in enumerate(map(TablePart, files)):
         groups += [((part.bounds(group) or (0, 0))[0], number, part.path, group) for group in part.groups]
@@ -166,7 +168,7 @@ def _row_groups(files: Sequence[Path], last: int) -> Iterator[pa.Table]:
 
 
 def _spans(text: bytes, own: _Shown, ids: Sequence[str], settings: dict[str, Any]) -> list[FirstCopy]:
-    """The spans of a text that the stage cuts, divided where the first copy of another place begins."""
+    """Return the spans of a text that the stage cuts, divided where the first copy changes to another position."""
     length, windows = settings["length"], np.flatnonzero(own.source >= 0)
     if not len(windows):
         return []

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The HTTP client of `huggingface_hub`, with the limits of `request_limits` and the proxies that its hub needs.
+"""Gives `huggingface_hub` an HTTP client with the limits of `request_limits` and the proxies that the hub needs.
 
-The library has no limit for a hub that is silent. It has a factory for its client: a session of requests before 1.0, a
-client of httpx or httpx2 from then on. All send each request by a method `send`, which this module replaces: it runs in
-a thread that is left alone when the time is over, since nothing else ends a read from a trickling server.
+The library has no time limit for a hub that sends nothing. A factory makes its client: before version 1.0 a session of
+requests, later a client of httpx or httpx2. All of them send each request by a method `send`, which this module
+replaces. The new method runs the old one in a thread. If the time is over, it abandons the thread, since nothing else
+ends a read from a server that sends a byte now and then.
 """
 
 from __future__ import annotations
@@ -29,12 +30,13 @@ from curation.results.finished.request_limits import PIECE_BYTES
 LATER = "Rerun the same command later: it sends what is missing"
 OK, CONFLICT = 200, 409  # HTTP status
 MAX_CONFLICTS = 20
-MAX_PAUSE_SECONDS = 300  # before a next try, if a hub asks for a pause; the library accepts pauses of hours
+MAX_PAUSE_SECONDS = 300  # maximum pause before the next try if a hub asks for one; the library accepts pauses of hours
 PAUSES = {"retry-after": re.compile(r"\s*(\d{1,9})"), "ratelimit": re.compile(r".*;\s*t\s*=\s*(\d{1,9})")}
 
 
 def open_client(hub: Any, endpoint: str) -> None:
-    """Let `huggingface_hub` use a client with limits. OutputError if proxies or certificates of the user hinder it."""
+    """Let `huggingface_hub` use a client with limits. Raises OutputError if the user's proxies or certificates prevent
+    this."""
     http = hub.utils._http
     if hasattr(hub, "set_client_factory"):
         hub.set_client_factory(lambda: _limited(_made(http.default_client_factory, endpoint)))
@@ -44,14 +46,15 @@ def open_client(hub: Any, endpoint: str) -> None:
 
 
 def _made(make: Callable[[], Any], endpoint: str) -> Any:
-    """Return a client. httpx refuses every proxy that it does not know, also one that the endpoint does not need."""
+    """Return a client. httpx refuses any unknown kind of proxy, even if the endpoint does not need it, so such proxies
+    are hidden."""
     proxy = ""
     try:
         try:
             return make()
         except OSError:
             raise
-        except Exception:  # ValueError, ImportError, and an error of httpx of its own
+        except Exception:  # ValueError, ImportError, or an error class of httpx
             proxy = _proxy_of(endpoint)
             with _only_proxy(proxy):
                 return make()
@@ -66,7 +69,7 @@ def _made(make: Callable[[], Any], endpoint: str) -> Any:
 
 
 def _proxy_of(endpoint: str) -> str:
-    """Return the proxy that the environment names for an address; "" if there is none."""
+    """Return the proxy that the environment sets for an address; "" without one."""
     parts, proxies = urlsplit(endpoint), getproxies()
     proxy = "" if proxy_bypass(parts.netloc.rpartition("@")[2]) else proxies.get(parts.scheme) or proxies.get("all", "")
     return proxy if "://" in proxy or not proxy else f"http://{proxy}"
@@ -74,7 +77,7 @@ def _proxy_of(endpoint: str) -> str:
 
 @contextmanager
 def _only_proxy(proxy: str) -> Iterator[None]:
-    """Leave one proxy in the environment, or none, while a client reads it."""
+    """Leave only one proxy, or none, in the environment while a client reads it."""
     kept = {name: value for name, value in os.environ.items() if name.lower().endswith("_proxy")}
     for name in kept:
         del os.environ[name]
@@ -92,9 +95,10 @@ def _limited(client: Any) -> Any:
 
 
 def _send(send: Callable[..., Any], conflicts: Counter[str], request: Any, **options: Any) -> Any:
-    """Return the answer to a request. OutputError if it is not complete in time, or if it is no success.
+    """Return the response to a request. Raises OutputError if it is not complete in time, or reports an error with
+    status 200.
 
-    conflicts   number of answers 409 for each URL, after one of which the library asks again without end
+    conflicts   number of responses with status 409 for each URL; the library would repeat such requests for ever
     """
     last, url = time.monotonic(), str(request.url)
     host = urlsplit(url).hostname
@@ -129,7 +133,7 @@ def _send(send: Callable[..., Any], conflicts: Counter[str], request: Any, **opt
 
 
 def _check_success(response: Any, host: str | None) -> None:
-    """Raise OutputError for an error with the status of a success, as some proxies answer."""
+    """Raise OutputError for an error with the status of a success, which some proxies send."""
     try:
         content = response.json()
     except ValueError:
@@ -140,7 +144,7 @@ def _check_success(response: Any, host: str | None) -> None:
 
 
 def _note_body(request: Any, note: Callable[[], None]) -> None:
-    """Let a request call `note` whenever the next bytes of its body are taken."""
+    """Let a request call `note` whenever the client takes the next bytes of its body."""
     name = "stream" if hasattr(request, "stream") else "body"  # of httpx, of requests
     body = getattr(request, name)
     if body is None:

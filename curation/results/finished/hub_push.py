@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copy outputs of a finished run to a data set of the Hugging Face hub, by its library `huggingface_hub`.
+"""Copies outputs of a finished run to a data set of the Hugging Face hub, with the library `huggingface_hub`.
 
-Files are sent over HTTP. The library would use the storage Xet if `hf_xet` is installed, which has no limit that fits:
-hf_xet 1.8 waits 300 s for a silent server, several times.
+Files are sent over HTTP. If `hf_xet` is installed, the library would use the storage Xet instead, whose time limits
+cannot be set: hf_xet 1.8 waits 300 s for a silent server, several times.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class PushedFiles(NamedTuple):
     """Outputs of a run for a data set.
 
     folder  folder of the run
-    names   names in this folder, of files and of folders, that are sent as they are
-    card    bytes of `README.md`, if the run's own does not describe what is sent; else b""
+    names   names of files and folders in this folder that are sent unchanged
+    card    bytes of a new `README.md`, if that of the run does not describe the sent files; else b""
     sizes   path in the data set -> bytes
     """
 
@@ -60,9 +60,9 @@ class Pushed(NamedTuple):
 
     url         page of the data set
     commit      SHA of the last commit
-    is_new      whether the push made a commit; False: the data set had all files already
+    is_new      whether the push made a commit; False: the data set already had all files
     is_private  whether only its owner can read it
-    keeps_card  whether its `README.md` was left as it is, since a person wrote it
+    keeps_card  whether its `README.md` was kept, because a person wrote it
     """
 
     url: str
@@ -73,7 +73,7 @@ class Pushed(NamedTuple):
 
 
 def checked_content(folder: str, what: str, repo: str) -> PushedFiles:
-    """Check a run as `verify` does, and return what a push sends of it.
+    """Check a run as `verify` does, and return the files that a push sends.
 
     OutputError: no finished run, or one without these outputs. IntegrityError: `verify` finds a problem.
     """
@@ -106,7 +106,7 @@ def _is_wanted(name: str, what: str) -> bool:
 
 
 def check_repo(repo: str) -> None:
-    """Raise OutputError for a name that is not that of a data set: OWNER/NAME."""
+    """Raise OutputError if a name is not one of a data set: OWNER/NAME."""
     from huggingface_hub import utils
 
     library: Any = utils
@@ -124,8 +124,8 @@ def check_repo(repo: str) -> None:
 
 def import_library() -> None:
     """Raise OutputError if `huggingface_hub` cannot be imported."""
-    os.environ.setdefault("HF_HUB_DISABLE_XET", "1")  # both are read when the library is imported
-    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # for which it asks the hub more, also within a limit each
+    os.environ.setdefault("HF_HUB_DISABLE_XET", "1")  # the library reads both variables when it is imported
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # telemetry would send further requests to the hub
     try:
         import huggingface_hub  # noqa: F401
     except ImportError as error:
@@ -133,12 +133,12 @@ def import_library() -> None:
 
 
 def push(content: PushedFiles, repo: str, *, revision: str = "", public: bool = False) -> Pushed:
-    """Send files that the data set lacks or has in other bytes, and delete others from the folders that are sent.
+    """Send the files that the data set lacks or has with other bytes. In the sent folders, delete all other files.
 
     content   from `checked_content`
     repo      OWNER/NAME; a data set that does not exist is created
     revision  branch, created if it does not exist. Default: the main one
-    public    create a data set that everyone can read, or send to one. Default: False
+    public    create, or send to, a data set that everyone can read. Default: False
 
     OutputError: no token, no permission, a public data set without `public`, no connection, or another answer.
     """
@@ -181,7 +181,7 @@ def _commit_of(api: Any, at: dict[str, Any]) -> str:
 
 
 def _has_other_card(api: Any, at: dict[str, Any]) -> bool:
-    """Return whether the data set has a `README.md` that neither a run nor a push wrote."""
+    """Return whether the data set has a `README.md` that was written by neither a run nor a push."""
     import huggingface_hub
 
     if not api.file_exists(filename=CARD, **at):
@@ -195,12 +195,12 @@ def _has_other_card(api: Any, at: dict[str, Any]) -> bool:
 
 @contextmanager
 def _explained(endpoint: str, repo: str) -> Iterator[None]:
-    """Raise OutputError with the remedy for an answer of the hub, or for a broken connection."""
+    """Turn errors of the hub and broken connections into an OutputError with a remedy."""
     try:
         yield
     except OutputError:
         raise
-    except Exception as error:  # the library raises errors of its own, of HTTP clients, and of fields that it misses
+    except Exception as error:  # the library raises its own errors, those of HTTP clients, and errors of missing fields
         for cause in _causes(error):
             if isinstance(cause, OutputError) or is_local(cause):
                 raise cause from None

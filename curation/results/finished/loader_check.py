@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read the token forms of a finished run back through their loaders, as training does."""
+"""Reads the token forms of a finished run through their loaders, as training does."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ IDS, TRAIN = "input_ids", "train"
 
 
 class LoadedForm(NamedTuple):
-    """What the loader of a form gave: the split, its samples and batches, and the shapes of its first batches."""
+    """The result of loading a form: the split, its numbers of samples and batches, and the shapes of its first
+    batches."""
 
     form: str
     split: str
@@ -45,13 +46,13 @@ def check_loader(
     say: Callable[[str], object] = lambda line: None,
 ) -> list[LoadedForm]:  # fmt: skip
     """Read the first batches of each form and split of a run, and check their shapes and ids. `.bin/.idx` pairs are
-    checked whole, as `merge` does.
+    checked completely, as `merge` does.
 
     folder      folder of a finished run, or of one of its forms
-    batches     batches to read of each form. Default: 3
+    batches     number of batches to read of each form. Default: 3
     batch_size  samples of a batch. Default: 8
     length      tokens of a sample of `token_shards` and `megatron`. Default: 1024
-    say         is called with each line of the progress
+    say         function that gets each line of progress
 
     With PyTorch, the data sets of `curation.training` and their `Loader` read all forms but `mds`. Without it, and for
     `mds`, NumPy reads the samples in the order of the files. InputError: no form in the folder. IntegrityError: a form
@@ -87,7 +88,8 @@ def _forms_of(folder: Path) -> Iterator[tuple[str, Path, int, list[str]]]:
 
 
 def _check_pairs(folder: Path, manifest: dict[str, Any]) -> None:
-    """Read all of every pair: loaders see the ids of the first batches alone, and not the fields of the index."""
+    """Check every pair completely, since loaders only see the ids of the first batches, and not all fields of the
+    index."""
     named = {pair["prefix"] for pair in manifest["pairs"]}
     present = {path.stem for path in (folder / META).parent.glob("*.idx")}
     if foreign := sorted(present - named):
@@ -176,7 +178,7 @@ def _prefixes(path: Path, split: str) -> list[Path]:
 
 
 class _Said(logging.Handler):
-    """Gives messages to a function."""
+    """A log handler that passes messages to a function."""
 
     def __init__(self, say: Callable[[str], object]) -> None:
         super().__init__()
@@ -188,7 +190,7 @@ class _Said(logging.Handler):
 
 @contextmanager
 def _loading_said(say: Callable[[str], object]) -> Iterator[None]:
-    """Let `say` have the messages of the functions that open shards."""
+    """Pass the log messages of the functions that open shards to `say`."""
     handler, level, propagates = _Said(say), opening.level, opening.propagate
     opening.addHandler(handler)
     opening.setLevel(logging.INFO)

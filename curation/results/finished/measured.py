@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures that a finished run wrote to `documents/`, loaded column by column."""
+"""Loads measures that a finished run wrote to `documents/`, column by column."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from curation.record.tables import TablePart, read_tables
 from curation.results.finished.results import open_finished
 
 RANKS = (1, 25, 50, 75, 99)
-COLUMNS_AT_ONCE = 2  # kept in memory: rules in a row often share a denominator
+COLUMNS_AT_ONCE = 2  # columns in memory, since consecutive rules often share a denominator
 
 
 class MeasuredDocuments(Mapping[str, np.ndarray]):
     """The integer columns of `documents/`: name -> int64, one per document, in the order of the documents.
 
-    Each access reads the column, unless it is one of the last two that were read.
+    Each access reads the column from the files, unless it is one of the last two that were read.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -36,7 +36,7 @@ class MeasuredDocuments(Mapping[str, np.ndarray]):
         return np.concatenate([np.zeros(0, np.int64), *(table.column(name).to_numpy() for table in tables)])
 
     def column(self, name: str) -> pa.ChunkedArray:
-        """Return a column of other values."""
+        """Return a column of any type."""
         return pa.concat_tables(read_tables(self.files, [name])).column(name)
 
     def __iter__(self) -> Iterator[str]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The effect of rules on the stored measures of a finished run."""
+"""Computes what rules would remove, from the stored measures of a finished run."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from curation.rules.groups import GroupedRule, Groups, groups_in
 from curation.stages import RowStage
 from curation.stages.measured_rules import measured_rules, names_of
 
-MARGIN = 1e-9  # of a bound
+MARGIN = 1e-9  # relative margin of a bound for rounding errors
 
 
 class StageEffect(NamedTuple):
-    """What the rules of a filter would remove.
+    """The documents that the rules of a filter would remove.
 
-    name     the filter in the recipe
-    of       the filter of the finished run whose measures were used
-    reached  documents that reached that filter
-    reasons  reason -> documents that this rule would remove by itself, whatever rules come before it
-    first    reason -> documents for which it is the first broken rule
+    name     name of the filter in the recipe
+    of       name of the filter of the finished run whose measures were used
+    reached  documents that reached the filter of the finished run
+    reasons  reason -> documents that break this rule, whatever other rules they break
+    first    reason -> documents for which this rule is the first that they break
     removed  documents that break at least one rule
     before   documents that the filter of the finished run removed
-    seconds  time after loading
+    seconds  time of the computation, without loading
     """
 
     name: str
@@ -51,9 +51,9 @@ class StageEffect(NamedTuple):
 
 
 def plan_by_measures(recipe: Recipe, folder: str | Path) -> list[StageEffect]:
-    """Return what each filter of a recipe would remove of the documents of a finished run, without reading text.
+    """Return which documents of a finished run each filter of a recipe would remove, without reading text.
 
-    The first filter of the recipe is judged by the measures of the run's first filter, and so on.
+    The first filter of the recipe uses the measures of the run's first filter, and so on.
 
     Raises OutputError for a folder without a finished run that kept its measures; RecipeError for a recipe without a
     filter, with more filters than the run had, or with a rule on a measure that was not kept.
@@ -102,10 +102,8 @@ def _effect(
 def _count(
     rules: Sequence[Rule], measures: Mapping[str, np.ndarray], groups: Mapping[Groups, np.ndarray]
 ) -> tuple[dict[str, int], dict[str, int], int]:
-    """Return the documents that break each rule, those of which it is the first broken rule, and those that break any.
-    `groups` has the group of each document.
-
-    Blocks of rows fit the cache of the processor.
+    """Return three counts of documents: those that break each rule, those that break this rule first, and those that
+    break any rule. `groups` has the group of each document. Rows are processed in blocks that fit the CPU cache.
     """
     beyond, first = (dict.fromkeys((rule.name for rule in rules), 0) for _ in range(2))
     rows = len(next(iter(measures.values())))
@@ -123,7 +121,7 @@ def _count(
 
 
 class _Block:
-    """A block of measures, float64, and of the groups of its documents."""
+    """The measures (float64) and groups of a block of documents."""
 
     def __init__(self, measures: Mapping[str, np.ndarray], groups: Mapping[Groups, np.ndarray], block: slice) -> None:
         self.measures, self.groups, self.block = measures, groups, block
@@ -133,7 +131,7 @@ class _Block:
         return self.measures[name][self.block]
 
     def denominator(self, name: str) -> np.ndarray:
-        """A measure that counts as at least 1."""
+        """Return a measure in which each value is at least 1."""
         if name not in self.denominators:
             self.denominators[name] = np.maximum(self.value(name), 1.0)
         return self.denominators[name]
@@ -142,8 +140,8 @@ class _Block:
 def _broken(rule: Rule, numbers: _Block) -> np.ndarray:
     """Return the positions of the documents that break a rule, as `Rule.judge`.
 
-    A product tells which ratios may be beyond a bound, with a margin for rounding. Only these are divided: a division
-    takes as long as five products.
+    A division takes as long as five multiplications. So a multiplication first finds the ratios that may be beyond a
+    bound, with a margin for rounding, and only these are divided.
     """
     if isinstance(rule, GroupedRule):
         return _broken_in_group(rule, numbers)
@@ -162,7 +160,7 @@ def _broken(rule: Rule, numbers: _Block) -> np.ndarray:
 
 
 def _broken_in_group(rule: GroupedRule, numbers: _Block) -> np.ndarray:
-    """The same for a rule whose bounds depend on the group."""
+    """Return the same as `_broken` for a rule whose bounds depend on the group."""
     groups = numbers.groups[rule.groups][numbers.block]
     values = numbers.value(rule.measures[0])
     if rule.ratio:
@@ -174,8 +172,8 @@ def _broken_in_group(rule: GroupedRule, numbers: _Block) -> np.ndarray:
 def load_measures(
     run: FinishedRun, files: Sequence[Path], rules: Sequence[Rule], stage: str, kept: Sequence[str]
 ) -> tuple[dict[str, np.ndarray], dict[str, pa.ChunkedArray]]:
-    """Return what rules need of the documents that reached a filter: measures, name -> float64; and the columns by
-    which the rules distinguish groups. `kept` has the measures of the rules that the run had there."""
+    """Return the measures that rules need for the documents that reached a filter (name -> float64), and the columns by
+    which the rules distinguish groups. `kept` has the measures that the run's own rules used in this filter."""
     names, groups = names_of(rules), list(dict.fromkeys(each.column for each in groups_in(rules)))
     stored = TablePart(files[0]).schema.names
     computed = [name for name in kept if name in stored]

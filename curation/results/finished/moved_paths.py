@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Paths in `tokens/_meta/` of a run whose folder has moved."""
+"""Rewrites the paths in `tokens/_meta/` of a run whose folder has moved."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ class _Manifest(msgspec.Struct):
 def relocated_meta(folder: Path, content: dict[str, Any]) -> dict[str, bytes]:
     """Return file name -> content of `tokens/_meta/` for a run that has moved to `folder`, an absolute path.
 
-    The result is empty if the run has not moved or has no pairs. `content` is the run's `report.json`. OutputError if
-    the run has moved and its manifest has changed, IntegrityError if the manifest contradicts the report.
+    The result is empty if the run has not moved or has no pairs. `content` is the run's `report.json`. Raises
+    OutputError if the run has moved and its manifest has changed, and IntegrityError if the manifest contradicts the
+    report.
     """
     expected = content["outputs"].get(NEMO, "")
     if not expected:

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The copy of a finished run in an object store. The run itself is in a work folder, which is POSIX.
+"""The copy of a finished run in an object store. The run itself writes to a work folder in a local file system.
 
     PREFIX/copy.json       first: the work folder whose run this prefix holds; created before the run
     PREFIX/documents/...   each output as one object, created once, read back and compared with the report
-    PREFIX/report.html     after all of them
-    PREFIX/report.json     last: the copy is complete
+    PREFIX/report.html     after all outputs
+    PREFIX/report.json     last; if it exists, the copy is complete
 
-`copy.json` has a random number that the work folder keeps. A run from another work folder finds another number, and is
-refused before it reads anything, unless it is the same run: the same identity, in a new folder at the same path. Then
-it continues the copy: it writes the same bytes, except the times in the report. If the copy is complete, the same run
-from any folder without a finished run gets its report and writes nothing. No object is replaced. Two are deleted, if
-they have what this process wrote: that which tests whether the store refuses a second write, and `copy.json` if the
-prefix is found to have other objects, or to lie in another run.
+`copy.json` has a random number that the work folder keeps. A run with another work folder finds a different number
+there. It is refused before it reads anything, unless it is the same run: the same identity, in a new folder at the same
+path. In that case it continues the copy, since it writes the same bytes, except the times in the report. If the copy is
+complete, the same run from any folder without a finished run gets its report and writes nothing. No object is replaced.
+Two are deleted, if they have what this process wrote: that which tests whether the store refuses a second write, and
+`copy.json` if the prefix is found to have other objects, or to lie in another run.
 """
 
 from __future__ import annotations
@@ -37,14 +37,15 @@ from curation.results.finished.object_store import DeniedError, ObjectStore, che
 from curation.results.report.report import HTML
 
 CLAIM = "copy.json"  # in the prefix and in the work folder
-RUN = "run"  # the folder of the run in the work folder
+RUN = "run"  # name of the run's folder in the work folder
 FILES_AT_ONCE = 4
 MAX_SHOWN = 5
-FORMAT = 1  # of copy.json
+FORMAT = 1  # version of the format of copy.json
 
 
 def work_folder(url: str, work: str | os.PathLike[str]) -> Path:
-    """Return the absolute work folder of a run for a prefix. Default: a folder in the current one, named by the prefix.
+    """Return the absolute work folder of a run for a prefix. Default: a folder in the current folder, named after the
+    prefix.
 
     Raises the errors of `local_output` and of `checked_address`.
     """
@@ -58,7 +59,7 @@ def work_folder(url: str, work: str | os.PathLike[str]) -> Path:
 def prepare_copy(
     output: str | os.PathLike[str], work: str | os.PathLike[str], force: bool, array_task: str
 ) -> ObjectCopy | None:
-    """Return the copy for an output that is the URL of an object store; None for a folder. No request is sent.
+    """Return the copy for an output, if it is the URL of an object store; None for a folder. Sends no request.
 
     Raises OutputError for arguments that exclude each other.
     """
@@ -78,11 +79,11 @@ def prepare_copy(
 
 
 class ObjectCopy:
-    """A prefix that receives the run in `folder/run`."""
+    """The copy of the run in `folder/run` to a prefix."""
 
     def __init__(self, url: str, folder: Path) -> None:
         self.folder = folder
-        self.continues = ""  # the work folder that began the copy, if it is not this one
+        self.continues = ""  # the work folder that began the copy, if it is another one
         self.finished: dict[str, Any] | None = None  # the report of a complete copy, if the work folder has none
         self.store = ObjectStore(url)
 
@@ -93,15 +94,15 @@ class ObjectCopy:
 
     @property
     def run_folder(self) -> Path:
-        """Where the run itself writes; the rest of the folder records the copy."""
+        """The folder to which the run itself writes. The rest of the work folder is about the copy."""
         return self.folder / RUN
 
     @contextmanager
     def claimed(self, name: str, identity: str) -> Iterator[None]:
-        """Claim the prefix for the work folder, which is locked while the context is open.
-
-        `name` is the recipe's, for messages; `identity` is the digest of what decides the outputs. OutputError if the
-        prefix cannot be written, has the copy of another run or other objects, or if its store ignores conditions.
+        """Claim the prefix for the work folder, and lock the work folder while the context is open. `name` is that of
+        the recipe, for messages. `identity` is the digest of the run's identity, which determines the outputs. Raises
+        OutputError if the prefix cannot be written, has the copy of another run or other objects, or if its store
+        ignores conditions.
         """
         is_new = not os.path.lexists(self.folder)
         with locked(self.folder):
@@ -109,7 +110,7 @@ class ObjectCopy:
                 self._claim(name, identity)
             except OutputError:
                 if is_new:
-                    with suppress(OSError):  # not empty: it has the number of a claim
+                    with suppress(OSError):  # fails if the folder is not empty, since it has the number of a claim
                         self.folder.rmdir()
                 raise
             self.finished = self._find_finished()
@@ -135,14 +136,15 @@ class ObjectCopy:
             self._check_own(claim, found or b"")  # another run was faster
             return
         try:
-            self._check_free(self.store.names())  # others may have claimed a prefix above or below meanwhile
+            # Meanwhile others may have claimed a prefix that contains this one, or is in it
+            self._check_free(self.store.names())
         except OutputError as error:
             if self.store.take_back(CLAIM, claim):
                 raise
             raise OutputError(f"{error}. {self.url}/{CLAIM} could not be deleted: delete it") from None
 
     def _check_free(self, present: Collection[str]) -> None:
-        """Raise OutputError if the prefix has objects that are `present`, or lies in that of another run."""
+        """Raise OutputError if the prefix has other objects (`present`), or is inside the prefix of another run."""
         for store in self.store.above():
             with suppress(DeniedError):  # credentials need not be allowed to read outside of the prefix
                 if _is_claim(store.read(CLAIM) or b"") or _content_of(store.read(REPORT) or b"") is not None:
@@ -176,7 +178,7 @@ class ObjectCopy:
     def _find_finished(self) -> dict[str, Any] | None:
         """Return the report of the prefix; None if it has none, or if the work folder has its own.
 
-        OutputError if the report is damaged, or names an object that is missing. No object is read.
+        Raises OutputError if the report is damaged, or if an object that it names is missing. Only the report is read.
         """
         if (self.run_folder / REPORT).exists() or (report := self.store.read(REPORT)) is None:
             return None
@@ -189,7 +191,8 @@ class ObjectCopy:
         return content
 
     def _is_complete(self) -> bool:
-        """Return whether the prefix has a finished run. OutputError if it has other outputs than the work folder."""
+        """Return whether the prefix has a finished run. Raises OutputError if its outputs differ from those in the work
+        folder."""
         report, path = self.store.read(REPORT), self.run_folder / REPORT
         if report is None:
             return False
@@ -201,10 +204,10 @@ class ObjectCopy:
         return True
 
     def copy(self, report: dict[str, Any]) -> bool:
-        """Copy what the prefix lacks of the finished run; return whether it lacked anything.
+        """Copy the files of the finished run that the prefix lacks. Return whether it lacked any.
 
-        An object that exists is read and compared. IntegrityError if a file of the run has changed, OutputError if an
-        object has other bytes.
+        Objects that exist are read and compared. Raises IntegrityError if a file of the run has changed, and
+        OutputError if an object has other bytes.
         """
         if self._is_complete():
             return False
@@ -234,8 +237,9 @@ class ObjectCopy:
         return True
 
     def _take_stored_page(self, report: dict[str, Any]) -> None:
-        """Replace the work folder's `report.html` by that of the store, if it has one. The same run has made it in a
-        work folder that is lost: only its times differ. The report follows; after a kill both are replaced again."""
+        """Replace `report.html` of the work folder by that of the store, if there is one. The same run wrote it from a
+        work folder that is lost, so only its times differ. Then the report is written with its digest. After a kill in
+        between, both are replaced again."""
         page = self.store.read(HTML)
         if page is None or (stored := hashlib.sha256(page).hexdigest()) == report["report_html"]:
             return
@@ -273,13 +277,13 @@ def _is_claim(data: bytes) -> bool:
 
 
 def _outputs_in(report: bytes) -> Any:
-    """Return the digests in a report; None if it is none, or was changed."""
+    """Return the digests in a report; None if the bytes are no report, or were changed."""
     content = _content_of(report)
     return None if content is None else content["outputs"]
 
 
 def _content_of(report: bytes) -> dict[str, Any] | None:
-    """Return the content of a report; None if it is none, or was changed."""
+    """Return the content of a report; None if the bytes are no report, or were changed."""
     try:
         content = orjson.loads(report)
     except orjson.JSONDecodeError:

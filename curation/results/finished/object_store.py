@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A prefix of an object store: objects that are created once and never replaced, by conditional writes.
+"""A prefix of an object store. By conditional writes, objects are created once and never replaced.
 
 s3fs sends `If-None-Match: *` with a put and with the end of a multipart upload, so the store itself refuses a second
 object of the same name. `check_condition` tests this by two writes. An object is deleted only if it has the content
-that this call has written. Requests are repeated after errors that pass: botocore repeats some of them, and this module
-all.
+that this call has written. Requests are repeated after temporary errors. botocore repeats only some of them, this
+module all.
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ from curation.reading.urls import check_url, is_remote, scrubbed, shown
 from curation.results.finished import request_limits
 from curation.results.finished.request_limits import limited_store
 
-PROTOCOLS = ("s3", "s3a", "memory")  # whose conditional writes are tested; `memory` is for tests
-S3FS = (2024, 12)  # the first version that sends the condition; 0.4.2 only asks whether the object exists
-PROBE = "condition-probe-"  # begins the names of objects that test the condition; they are not part of a copy
+PROTOCOLS = ("s3", "s3a", "memory")  # protocols whose conditional writes are tested; `memory` is for tests
+# First version that sends the condition; 0.4.2 only checks before the write whether the object exists
+S3FS = (2024, 12)
+PROBE = "condition-probe-"  # prefix of the names of objects that test the condition; they are not part of a copy
 TRIES = 6
-STALLED_TRIES = 2  # of a request that has no answer in time
-STALLED = {"FSTimeoutError", "StalledError"}  # the first is a silence within the bytes of an object, of fsspec
+STALLED_TRIES = 2  # tries if a request gets no response in time
+STALLED = {"FSTimeoutError", "StalledError"}  # fsspec raises the first if no more bytes of an object arrive
 FIRST_WAIT_SECONDS = 0.5  # doubled after each failed try: 15 s in all
 READ_BYTES = 16 << 20  # per request
-PART_BYTES = 16 << 20  # of a multipart upload; s3fs enlarges it for files of more than 10,000 parts
+PART_BYTES = 16 << 20  # size of a part of a multipart upload; s3fs enlarges it for files of more than 10,000 parts
 PARTS_AT_ONCE = 4
 EXISTS, CONFLICT = 412, 409  # HTTP status
 PASSING = (408, 409, 425, 429)  # and every status from 500 on
@@ -55,12 +56,12 @@ REGION = ("301", "AuthorizationHeaderMalformed", "IllegalLocationConstraintExcep
 LOCAL = (errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EROFS, errno.ESTALE)
 CONNECTION = {"ConnectionError", "HTTPClientError", "ResponseParserError", "StalledError"}  # most are of botocore
 NEEDED = {"list": "s3:ListBucket", "write": "s3:PutObject", "read": "s3:GetObject"}
-ODD_PARTS = {"", ".", ".."}  # between two `/`: libraries, servers and proxies may leave them out
+ODD_PARTS = {"", ".", ".."}  # parts between two `/` that libraries, servers and proxies may remove
 Answer = TypeVar("Answer")
 
 
 class _Fault(NamedTuple):
-    """What an error of a store's library says: a code, such as AccessDenied, and an HTTP status; "" and 0 if none."""
+    """The code, such as AccessDenied, and the HTTP status in an error of a store's library; "" and 0 without them."""
 
     code: str
     status: int
@@ -76,10 +77,11 @@ class DeniedError(OutputError):
 
 
 def checked_address(url: str) -> str:
-    """Return the URL of an output without `/` at its end. It has no secrets: user names and queries are refused.
+    """Return the URL of an output without `/` at its end. URLs with user names or queries are refused, so the result
+    has no secrets.
 
-    `#` and `%` are characters of a key, as in `s3://BUCKET/run#1`. OutputError for a URL that libraries, servers or
-    proxies may read as the address of other objects.
+    `#` and `%` are characters of a key, as in `s3://BUCKET/run#1`. Raises OutputError for a URL that libraries, servers
+    or proxies may understand as the address of other objects.
     """
     check_url(url)
     address = url.removesuffix("/")
@@ -125,7 +127,7 @@ def _open(url: str) -> tuple[Any, str]:
 
 
 class ObjectStore:
-    """The objects below a URL. OutputError for everything that a retry does not cure.
+    """The objects below a URL. Methods raise OutputError for every error that a retry cannot cure.
 
     url   as `checked_address` returns it
     """
@@ -144,12 +146,12 @@ class ObjectStore:
         self._path()
 
     def check_names(self, names: Collection[str]) -> None:
-        """Raise OutputError if the library would take the address of an object for that of another one."""
+        """Raise OutputError if the library would understand the address of an object as that of another object."""
         for name in names:
             self._path(name)
 
     def _path(self, name: str = "") -> str:
-        """Return the path of an object for the library, or that of the prefix. The errors of `check_names`."""
+        """Return the path of an object, or of the prefix, for the library. Raises the errors of `check_names`."""
         address, path = (f"{self.url}/{name}", f"{self._root}/{name}") if name else (self.url, self._root)
         version = None
         if self._is_s3():
@@ -165,14 +167,14 @@ class ObjectStore:
         return path
 
     def _split(self) -> tuple[str, str]:
-        """Return the bucket and what the keys of all objects begin with."""
+        """Return the bucket, and the start of the keys of all objects."""
         if not self._is_s3():
             return self._root.split("/")[1], ""
         bucket, key, _ = self._files.split_path(self._root)
         return bucket, f"{key}/" if key else ""
 
     def above(self) -> Iterator[ObjectStore]:
-        """Yield the prefixes that hold this one, the nearest first; the bucket is the last."""
+        """Yield the prefixes that contain this one, the nearest first; the last is the bucket."""
         bucket, _ = self._split()
         url = self.url
         while url != f"{url.partition('://')[0]}://{bucket}":
@@ -180,7 +182,7 @@ class ObjectStore:
             yield ObjectStore(url)
 
     def names(self) -> dict[str, int]:
-        """Return the bytes of every object, by its name below the prefix."""
+        """Return name below the prefix -> size in bytes, for every object."""
         found: dict[str, int] = {}
         start = ""
         with suppress(FileNotFoundError):
@@ -195,7 +197,7 @@ class ObjectStore:
         return {name: size for name, size in found.items() if name and not name.startswith(PROBE)}
 
     def _page(self, start: str) -> tuple[dict[str, int], str]:
-        """Return names and sizes of objects from a place of the list on, and the place of the next ones or ""."""
+        """Return names and sizes of a page of the list that begins at `start`, and the start of the next page or ""."""
         if not self._is_s3():
             objects = self._files.find(self._root, detail=True)
             return {path.removeprefix(f"{self._root}/"): entry["size"] for path, entry in objects.items()}, ""
@@ -213,9 +215,9 @@ class ObjectStore:
             return False
 
     def check_condition(self) -> None:
-        """Create one object twice, under a name of its own that is deleted afterwards.
+        """Create an object with a new name twice, and delete it afterwards.
 
-        OutputError if the second write is not refused, or not by the store.
+        Raises OutputError unless the store itself refuses the second write.
         """
         name, content = PROBE + secrets.token_hex(8), secrets.token_hex(16).encode()
 
@@ -223,7 +225,7 @@ class ObjectStore:
             return self._create("", lambda _: self._files.pipe_file(self._path(name), content, mode="create"))
 
         try:
-            is_created()  # False after a lost answer to its first try
+            is_created()  # False if the response to its first try was lost
             is_replaced = is_created()
         finally:
             self.take_back(name, content)
@@ -236,12 +238,13 @@ class ObjectStore:
     def create(self, name: str, data: bytes) -> bool:
         """Write an object, unless one of this name exists; return whether it was written.
 
-        False may mean that an earlier try of this call wrote it: compare the content.
+        False may also mean that an earlier try of this call wrote it, so compare the content.
         """
         return self._create(name, lambda path: self._files.pipe_file(path, data, mode="create"))
 
     def take_back(self, name: str, data: bytes) -> bool:
-        """Delete an object if its content is `data`, which only this call can have written; return whether it is gone.
+        """Delete an object if its content is `data`, which only this call can have written. Return whether it no longer
+        exists.
 
         Credentials that may write need not be allowed to delete.
         """
@@ -252,7 +255,7 @@ class ObjectStore:
         return False
 
     def create_from(self, name: str, path: Path) -> bool:
-        """Do the same as `create` with the content of a file, of any size. OSError if it cannot be read."""
+        """Do the same as `create` with the content of a file of any size. Raises OSError if the file cannot be read."""
         more = {"chunksize": PART_BYTES, "max_concurrency": PARTS_AT_ONCE} if self._is_s3() else {}
         try:
             return self._create(name, lambda key: self._files.put_file(str(path), key, mode="create", **more))
@@ -277,9 +280,10 @@ class ObjectStore:
                 return False
             except OSError as error:
                 fault = _fault_of(error)
-                if fault.status == EXISTS:  # from stores that do not say which condition failed
+                if fault.status == EXISTS:  # some stores do not say which condition failed
                     return False
-                if fault.code == "NoSuchUpload":  # another process has ended it; FileNotFoundError, as without a bucket
+                # Another process has ended the upload; the error class is that of a missing bucket
+                if fault.code == "NoSuchUpload":
                     raise TimeoutError(fault.code) from None
                 raise
             return True
@@ -292,9 +296,8 @@ class ObjectStore:
             raise OutputError(f"{self.url}: its bucket does not exist. Create it, or correct --output") from None
 
     def end_uploads(self, names: Collection[str]) -> None:
-        """Delete the parts that killed processes have left of objects which exist now; a store may bill them.
-
-        No other upload is ended: it may be that of another program.
+        """Delete the parts of unfinished uploads that killed processes left, for objects that exist now. Stores may
+        charge for such parts. Other uploads are not ended, since they may belong to another program.
         """
         if not self._is_s3():
             return
@@ -304,13 +307,13 @@ class ObjectStore:
             uploads = self._files.call_s3("list_multipart_uploads", Bucket=bucket, Prefix=prefix).get("Uploads", [])
             return [(each["Key"], each["UploadId"]) for each in uploads if each["Key"].removeprefix(prefix) in names]
 
-        with suppress(OutputError, FileNotFoundError):  # credentials that may write need not be allowed to list parts
+        with suppress(OutputError, FileNotFoundError):  # credentials with write access may lack the right to list parts
             for key, number in self._try("list", "", find):
                 ids = {"Bucket": bucket, "Key": key, "UploadId": number}
                 self._try("write", "", partial(self._files.call_s3, "abort_multipart_upload", **ids))
 
     def read(self, name: str) -> bytes | None:
-        """Return the content of a small object; None if there is none."""
+        """Return the content of a small object; None if the object does not exist."""
         try:
             return self._try("read", name, lambda: bytes(self._files.cat_file(self._path(name))))
         except FileNotFoundError:
@@ -336,16 +339,14 @@ class ObjectStore:
         return data
 
     def _endpoint(self) -> str:
-        """The address to which requests go, as the end of a phrase; "" before the client is made."""
+        """Return the address to which requests are sent, as the end of a phrase; "" before the client exists."""
         client = getattr(self._files, "_s3", None)
         address = getattr(getattr(client, "meta", None), "endpoint_url", "")
         return f" at {shown(address)}" if address else ""
 
     def _try(self, action: str, name: str, request: Callable[[], Answer]) -> Answer:
-        """Return the answer to a request, which is repeated after errors that pass.
-
-        FileNotFoundError for a missing object or bucket, OSError with the errno of a local fault, OutputError for
-        everything else.
+        """Return the response to a request, which is repeated after temporary errors. Raises FileNotFoundError for a
+        missing object or bucket, OSError for a local fault, and OutputError for every other error.
         """
         wait, began = FIRST_WAIT_SECONDS, time.monotonic()
         address = f"{self.url}/{name}" if name else self.url
@@ -388,7 +389,7 @@ def is_local(error: BaseException) -> bool:
 
 
 def _unwrapped(error: Exception) -> Exception:
-    """Return the error that botocore wraps if it knows nothing about it."""
+    """Return the original error if botocore has only wrapped an unknown error."""
     inner = getattr(error, "kwargs", {}).get("error")
     return inner if type(error).__name__ == "HTTPClientError" and isinstance(inner, Exception) else error
 
@@ -398,7 +399,7 @@ def _kinds(error: Exception) -> set[str]:
 
 
 def _fault_of(error: BaseException) -> _Fault:
-    """Return the code and the status in an error or its causes: botocore keeps them in `response`."""
+    """Return the code and the status in an error or its causes, which botocore stores in `response`."""
     cause: BaseException | None = error
     while cause is not None:
         response = getattr(cause, "response", None)
@@ -429,7 +430,7 @@ def _is_denied(error: Exception, fault: _Fault) -> bool:
 
 
 def _refusal(address: str, action: str, error: Exception, fault: _Fault) -> str:
-    """The message about an error that a retry does not cure."""
+    """Return the message about an error that a retry cannot cure."""
     code = fault.code or (type(error).__name__ if not fault.status else str(fault.status))
     if code == CLOCK:
         return f"{address}: the clock of this machine differs from the store's ({code}). Set the clock, then run again"
@@ -449,7 +450,8 @@ def _refusal(address: str, action: str, error: Exception, fault: _Fault) -> str:
         return f"{address}: the store redirects without end. Check AWS_ENDPOINT_URL and AWS_DEFAULT_REGION"
     if isinstance(error, FileNotFoundError) or "SSLError" in _kinds(error):
         return f"{address}: the connection cannot be made safe ({scrubbed(error)}). Check AWS_CA_BUNDLE, then run again"
-    if isinstance(error, LookupError | TypeError | AttributeError):  # of the library, which misses a field
+    # Raised by the library if a field of the response is missing
+    if isinstance(error, LookupError | TypeError | AttributeError):
         return f"{address}: the store does not answer as S3 does ({code}: {scrubbed(error)}). Check AWS_ENDPOINT_URL"
     what = " ".join(scrubbed(error).split())
     return f"{address} cannot be {verb}: {what}. Correct --output, or give a local folder"

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits of the requests to an object store and to a hub.
+"""Time limits for the requests to an object store and to a hub.
 
-A request ends if its answer is not complete SILENT_SECONDS after its start, or after the last bytes of a file that it
-sends. So an upload may take any time while the other side takes bytes of it, and an answer that trickles ends. The
-limits of the libraries are for each byte, or for each request as a whole: aiohttp has none while it sends, and httpx
-has none for an answer of a byte per second.
+A request fails if its response is not complete SILENT_SECONDS after its start, or after the last bytes of a file that
+it sends. So an upload may take any time while the server accepts bytes, and a response that arrives too slowly ends.
+The limits of the libraries do not suffice. They are for each byte, or for a request as a whole. aiohttp has no limit
+while it sends, and httpx has none for a response of one byte per second.
 """
 
 from __future__ import annotations
@@ -18,16 +18,18 @@ from typing import Any
 from curation.reading import answers
 
 SILENT_SECONDS = float(answers.SILENT_SECONDS)
-JOINING_SECONDS = 600.0  # until a store has joined the parts of a file; Amazon S3 sends spaces meanwhile
+JOINING_SECONDS = 600.0  # maximum for a store to join the parts of a file; meanwhile, Amazon S3 sends spaces
 PIECE_BYTES = 1 << 16
 
 
 class StalledError(OSError):
-    """A request had no complete answer in time. No TimeoutError, which s3fs and botocore repeat many times."""
+    """A request got no complete response in time. It is not a TimeoutError, after which s3fs and botocore would repeat
+    the request many times."""
 
 
 def limited_store() -> dict[str, Any]:
-    """Return options of s3fs for requests that end in time, with those that the user has configured for fsspec."""
+    """Return options of s3fs with time limits for requests, together with the options that the user has configured for
+    fsspec."""
     from fsspec.config import conf
 
     own = {"http_session_cls": _session(), "connect_timeout": SILENT_SECONDS, "read_timeout": SILENT_SECONDS}
@@ -57,7 +59,7 @@ def _session() -> type:
 
 
 async def _noted(body: Any, limit: asyncio.Timeout, seconds: float) -> AsyncIterator[bytes]:
-    """Yield the pieces of a body. The limit begins again with each one that is taken."""
+    """Yield the pieces of a body. The time limit begins again whenever the client takes a piece."""
     async for block in _blocks(body):
         for start in range(0, len(block), PIECE_BYTES):
             with suppress(RuntimeError):  # the limit has been reached
@@ -68,7 +70,7 @@ async def _noted(body: Any, limit: asyncio.Timeout, seconds: float) -> AsyncIter
 async def _blocks(body: Any) -> AsyncIterator[bytes]:
     if isinstance(body, bytes):
         yield body
-    elif hasattr(body, "__aiter__"):  # adds a checksum, over encrypted connections
+    elif hasattr(body, "__aiter__"):  # an object that adds a checksum, for encrypted connections
         async for block in body:
             yield block
     else:

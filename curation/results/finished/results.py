@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Documents of a finished run: kept, removed, rejected and edited ones, and pairs of duplicates.
+"""Reads documents of a finished run: kept, removed, rejected and edited documents, and pairs of duplicates.
 
-Nothing here imports code that a recipe names. Rows are chosen by a seeded hash of `doc` while row groups are read one
-after the other. The texts of chosen rows are read last, so memory depends on a row group and on the sample.
+It never imports code that a recipe names. Rows are chosen by a seeded hash of `doc`, while row groups are read one
+after the other. The texts of chosen rows are read last, so memory depends only on the size of a row group and of the
+sample.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ from curation.stages.corpus.links import CHAIN_STAGE, MAX_LINKED, VECTOR_STAGE, 
 KINDS = ("kept", "removed", "rejected", "pairs", "edited")
 COLUMN_AND_VALUE = re.compile(r"([\w.-]+)=(.*)", re.DOTALL)
 FOLDERS = {"kept": "documents", "removed": "removed", "pairs": "removed"}
-FILES = ("file", "path")  # columns with paths of input files: of `removed/`, and a carried one
-MAX_COMPARED = 10_000  # values of a column
+FILES = ("file", "path")  # columns with paths of input files: `file` of `removed/`, and the carried column `path`
+MAX_COMPARED = 10_000  # values of a column that are compared with a wrong value
 PARTNER = "duplicate_of"
 PARTNER_DOC = "duplicate_of_doc"  # runs of earlier versions lack it
 REJECTED_SCHEMA = pa.schema(
@@ -90,7 +91,7 @@ class FinishedRun(NamedTuple):
         return found
 
     def settings(self, stage: str, kind: str) -> dict[str, Any]:
-        """Return the settings of a stage of a kind; empty if the stage has another kind."""
+        """Return the settings of a stage; empty if the stage has another kind than `kind`."""
         names = [entry["name"] for entry in self.report["stages"]]
         settings = self.report["recipe"]["stages"][names.index(stage)] if stage in names else {}
         return settings if settings.get("kind") == kind else {}
@@ -100,7 +101,7 @@ class FinishedRun(NamedTuple):
         return part_paths(self.folder, self.report["outputs"], table)
 
     def compares_vectors(self, stage: str) -> bool:
-        """Return whether the values of what a stage removed are cosines."""
+        """Return whether the values of documents that a stage removed are cosines."""
         return bool(self.settings(stage, VECTOR_STAGE))
 
 
@@ -114,8 +115,8 @@ def need_documents(run: FinishedRun, purpose: str) -> None:
 
 
 def open_finished(folder: str | Path | HasFolder) -> FinishedRun:
-    """Return the finished run in a folder. OutputError if there is none, or if it is of another version; IntegrityError
-    if its report has changed."""
+    """Return the finished run in a folder. Raises OutputError if there is none or it is of another version, and
+    IntegrityError if its report has changed."""
     folder = folder_of(folder)
     content = read_report(Path(folder)) if Path(folder).is_dir() else None
     if content is None:
@@ -124,7 +125,8 @@ def open_finished(folder: str | Path | HasFolder) -> FinishedRun:
 
 
 class DocumentChoice(NamedTuple):
-    """The documents to choose: removed by a stage or for a reason ("" for all), or those that satisfy rules."""
+    """Which documents to choose: those removed by a stage or for a reason ("" for any), and those that satisfy
+    rules."""
 
     stage: str = ""
     reason: str = ""
@@ -204,7 +206,8 @@ def _choice(run: FinishedRun, what: str, stage: str, reason: str, where: Any) ->
 
 
 def _rule_on_column(run: FinishedRun, name: str, column: str, value: str) -> dict[str, Any]:
-    """The rule that a column has a value in the files of a folder. OutputError if they lack the column."""
+    """Return the rule that a column has a value, for the files of a folder. Raises OutputError if they lack the
+    column."""
     files = run.parts(name)
     schema = TablePart(files[0]).schema if files else pa.schema([])
     if column not in schema.names:
@@ -217,7 +220,8 @@ def _rule_on_column(run: FinishedRun, name: str, column: str, value: str) -> dic
 
 
 def _of_kept_file(schema: pa.Schema, value: str) -> str:
-    """The end of the message that `documents/` has no column of files: how to choose kept documents by theirs."""
+    """Return the end of the message that `documents/` has no column `file`: how to choose kept documents by their
+    files."""
     if "path" in schema.names:
         return f", which only removed documents have. Choose by path={value}"
     return (
@@ -227,13 +231,13 @@ def _of_kept_file(schema: pa.Schema, value: str) -> str:
 
 
 def _ends(path: str, value: str) -> bool:
-    """Whether a value is a name of a file or a relative path that may mean `path`."""
+    """Return whether a value is the name of a file, or a relative path, that may mean `path`."""
     return path.endswith(f"/{value.removeprefix('./')}")
 
 
 def near_values(run: FinishedRun, what: str, where: str | None) -> str:
-    """Return the end of a message that no document fits: values of the column near to the one of `COLUMN=VALUE`; "" for
-    another rule, for a value that the column has, and for a column without text."""
+    """Return the end of a message that no document fits `COLUMN=VALUE`: similar values of the column. "" for other
+    rules, for a value that the column has, and for a column without text."""
     named = COLUMN_AND_VALUE.fullmatch(where or "")
     if not named or what == "rejected":
         return ""
@@ -267,12 +271,12 @@ def _filter_of(where: Any) -> Filter:
 def _rows(
     run: FinishedRun, what: str, choice: DocumentChoice, sample: int | None, seed: int, engine: Engine
 ) -> pa.Table:
-    """The chosen rows of `documents/` or `removed/`."""
+    """Return the chosen rows of `documents/` or `removed/`."""
     files = run.parts(FOLDERS[what])
     columns = WITH_TEXT if FOLDERS[what] == "removed" and run.keeps_removed_text else {}
 
     def found() -> Iterator[tuple[int, int, int, int]]:
-        """Yield the place of each row in a seeded order, its file, its row group, and its position there."""
+        """Yield for each row its rank in a seeded order, its file, its row group, and its position in the group."""
         for number, path in enumerate(files):
             part = TablePart(path, columns)
             for group in part.groups:
@@ -292,7 +296,7 @@ def _rows(
 def _chosen_in(
     part: TablePart, group: int, what: str, choice: DocumentChoice, engine: Engine
 ) -> tuple[np.ndarray, np.ndarray]:
-    """`doc` of the chosen rows of a row group, and their positions in it."""
+    """Return `doc` of the chosen rows of a row group, and their positions in the group."""
     wanted = ["doc", *(("stage", "reason", PARTNER) if what != "kept" else ())]
     rows = part.read(group, None if choice.where else wanted)
     mask = np.ones(len(rows), bool)
@@ -309,7 +313,7 @@ def _chosen_in(
 
 
 def _satisfying(where: Filter, rows: pa.Table, engine: Engine) -> np.ndarray:
-    """Whether each row satisfies the rules of a filter."""
+    """Return a bool per row: whether it satisfies the rules of a filter."""
     outcome = where.apply(engine, engine.from_arrow(rows))
     assert outcome.verdict is not None
     return outcome.verdict.kept
@@ -327,7 +331,7 @@ class _Rejected(msgspec.Struct):
 
 
 def _rejected(run: FinishedRun, sample: int | None, seed: int) -> pa.Table:
-    """The chosen lines of `rejected.jsonl`."""
+    """Return the chosen lines of `rejected.jsonl`."""
     path, count = run.folder / "rejected.jsonl", 0
 
     def entries() -> Iterator[tuple[np.uint64, int, bytes]]:
@@ -344,13 +348,13 @@ def _rejected(run: FinishedRun, sample: int | None, seed: int) -> pa.Table:
 
 
 def with_partners(run: FinishedRun, table: pa.Table, engine: Engine) -> pa.Table:
-    """Return removed duplicates with `kept_text`, null if this run does not have it, and `jaccard`, then null too, as
-    for a stage that compares vectors."""
+    """Return removed duplicates with further columns. `kept_text` is null if the run does not have this text. `jaccard`
+    is then null too, and also for a stage that compares vectors."""
     by, own = (PARTNER_DOC, DOC) if PARTNER_DOC in table.column_names else (PARTNER, ID)
     wanted = pc.unique(table.column(by)).drop_null()
     found: dict[Any, tuple[int, str | None]] = {}  # doc or id -> `doc` and text
     repeated: set[Any] = set()
-    for folder in ("removed", "documents"):  # a document kept of a group may be removed later
+    for folder in ("removed", "documents"):  # a later stage may remove the kept document of a group
         for rows in _rows_with(run.parts(folder), wanted, own):
             for key, doc, text in zip(*(rows.column(name).to_pylist() for name in (own, DOC, TEXT)), strict=True):
                 repeated |= {key} if found.setdefault(key, (doc, text))[0] != doc else set()
@@ -379,8 +383,8 @@ def with_partners(run: FinishedRun, table: pa.Table, engine: Engine) -> pa.Table
 
 
 def _links(run: FinishedRun, table: pa.Table, engine: Engine, by: str) -> list[tuple[str | None, float | None]]:
-    """The id of the document through which each removed one is joined with the kept one, and the similarity of both.
-    `by` is the column that names the kept one."""
+    """For each removed document, return the id of the document through which a chain joins it with the kept document,
+    and their similarity. `by` is the column that names the kept document."""
     links: list[tuple[str | None, float | None]] = [(None, None)] * len(table)
     names = ("stage", by, DOC, "value", "kept_text")
     rows = list(zip(*(table.column(name).to_pylist() for name in names), strict=True))
@@ -402,8 +406,8 @@ def _links(run: FinishedRun, table: pa.Table, engine: Engine, by: str) -> list[t
 def _members(
     run: FinishedRun, groups: Collection[tuple[str, Any]], by: str
 ) -> dict[tuple[str, Any], dict[int, tuple[str, str]]]:
-    """The removed documents of groups: `doc` -> id and text. `groups` are pairs of a stage and the kept document, which
-    the column `by` names."""
+    """Return the removed documents of each group: `doc` -> id and text. A group is a pair of a stage and a kept
+    document, which the column `by` names."""
     members: dict[tuple[str, Any], dict[int, tuple[str, str]]] = {group: {} for group in groups}
     wanted = pa.array(sorted({kept for _, kept in groups}), pa.int64() if by == PARTNER_DOC else pa.string())
     for rows in _rows_with(run.parts("removed"), wanted, by, ("stage", by)):
@@ -415,7 +419,7 @@ def _members(
 
 
 def _rows_with(files: Sequence[Path], wanted: pa.Array, by: str, others: Sequence[str] = ()) -> Iterator[pa.Table]:
-    """The rows with these values in the column `by`, from the row groups that have any: `doc`, `id`, `text` and
+    """Yield the rows with one of the values `wanted` in the column `by`, with the columns `doc`, `id`, `text` and
     `others`."""
     for part in map(TablePart, files if len(wanted) else ()):
         for group in part.groups:

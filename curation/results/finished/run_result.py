@@ -32,7 +32,7 @@ class RunResult(NamedTuple):
 
     report            content of `report.json`
     already_complete  whether an earlier call finished the run
-    folder            its output folder. Methods read it: it is missing after the work folder of a copy was lost
+    folder            its output folder, which methods read. It does not exist if the work folder of a copy was lost
     address           URL of its copy in an object store; "" if there is none
     """
 
@@ -92,9 +92,9 @@ class RunResult(NamedTuple):
 
     @property
     def funnel(self) -> Frame:
-        """The funnel: a row per step and per reason, with `step`, `reason`, `documents` (removed ones are negative),
-        `share` of the documents read, `step_share` of those that reached the stage, and `bytes` of text after a step
-        (null for a reason)."""
+        """The funnel: one row per step and per reason. Columns are `step`, `reason`, `documents` (negative if removed),
+        `share` of the documents read, and `step_share` of the documents that reached the stage. `bytes` is the text
+        after a step, and null for a reason."""
         rows = [(*row[:-1], None if row.reason else row.bytes) for row in funnel(self.report)]
         return _frame(pa.table(dict(zip(FunnelRow._fields, map(pa.array, zip(*rows, strict=True)), strict=True))))
 
@@ -127,7 +127,7 @@ class RunResult(NamedTuple):
         return _frame(table)
 
     def _of_filter(self, table: pa.Table, stage: str) -> pa.Table:
-        """The rows of one filter, without the measures of others."""
+        """Return the rows of one filter, without the measures of other filters."""
         filters = [entry["name"] for entry in self.report["stages"] if entry["kind"] == "filter"]
         if stage not in filters:
             raise OutputError(f"{self.folder} has no filter {stage!r}{nearest(stage, filters)}")
@@ -141,7 +141,7 @@ class RunResult(NamedTuple):
 
     @property
     def _warnings(self) -> list[str]:
-        """The warnings of the report, with the folder in the commands that they name."""
+        """The warnings of the report; in the commands that they name, this run's folder replaces DIR."""
         own = f"curate show {shlex.quote(str(self.folder))}"
         return [line.replace("curate show DIR", own) for line in self.report["warnings"]]
 

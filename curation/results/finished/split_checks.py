@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check that each document of a finished run is in the split that its text assigns, and in no other."""
+"""Checks that each document of a finished run is in the split that its text assigns, and in no other split."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Counts = Mapping[tuple[str, str], int]  # (source or form, split) -> documents
 
 
 def has_documents(content: dict[str, Any]) -> bool:
-    """Whether the run of a report wrote `documents/`."""
+    """Return whether the run of a report wrote `documents/`."""
     return bool(content["recipe"]["output"]["documents"])
 
 
@@ -46,7 +46,7 @@ def split_leaks(folder: Path, content: dict[str, Any]) -> Iterator[str]:
         return
     expected, wrong = _expected(part_paths(folder, content["outputs"], "documents"), output["splits"], recipe["seed"])
     yield from wrong
-    empty = tokens.get("empty_documents", 0)  # they have a split by their texts, and are in no form
+    empty = tokens.get("empty_documents", 0)  # documents whose texts assign a split, but that are in no form
     if "megatron" in output["formats"]:
         yield from _miscounted(_in_pairs(folder, content), expected, empty)
     per_split = Counter[str]()
@@ -62,11 +62,11 @@ def split_leaks(folder: Path, content: dict[str, Any]) -> Iterator[str]:
 def _kept_and_removed(folder: Path, content: dict[str, Any]) -> Iterator[str]:
     """Yield a message if documents are both kept and removed.
 
-    A group of duplicates has one kept document, the others are in `removed/`. So each group is in one split if no
-    document is in both folders.
+    Of a group of duplicates, one document is kept and the others are in `removed/`. So if no document is in both
+    folders, no group is in two splits.
     """
     kept, removed = (_docs(part_paths(folder, content["outputs"], name)) for name in ("documents", "removed"))
-    both = np.intersect1d(kept, removed)  # copies repeat kept documents
+    both = np.intersect1d(kept, removed)  # copies of kept documents count once
     if len(both):
         yield f"{counted(len(both), 'document')} both kept and removed, the first is doc {both[0]}"
 
@@ -77,7 +77,7 @@ def _docs(paths: Sequence[Path]) -> np.ndarray:
 
 
 def _prefixes(folder: Path, content: dict[str, Any], source: str, split: str) -> list[Path]:
-    """The prefixes of the pairs of a source's split."""
+    """Return the prefixes of the pairs of a split of a source."""
     recipe = content["recipe"]
     naming = recipe["output"]["megatron"]["names"]
     stem = Path("tokens", stem_name(source, split, naming, len(recipe["input"])))
@@ -90,8 +90,8 @@ def _sources(content: dict[str, Any]) -> list[str]:
 
 
 def _expected(paths: Sequence[Path], shares: Mapping[str, float], seed: int) -> tuple[Counts, list[str]]:
-    """Count documents per source and split, assigned by the texts in `documents/`. Return also a message for each file
-    with another split in its column, which runs up to 0.3 lack."""
+    """Count documents per source and split, as the texts in `documents/` assign them. Also return a message for each
+    file whose column `split` differs; runs up to version 0.3 lack this column."""
     names, expected, wrong = split_names(shares), Counter[tuple[str, str]](), []
     for path in each(paths, "assigning splits", "file"):
         part, differing = TablePart(path), 0
@@ -129,7 +129,7 @@ def _miscounted(counts: Counts, expected: Counts, empty: int) -> Iterator[str]:
 
 
 def _shared_between_splits(folder: Path, content: dict[str, Any]) -> Iterator[str]:
-    """Compare 128-bit hashes of the tokens of all documents between splits."""
+    """Yield a message for each two splits that have documents with the same tokens, compared by 128-bit hashes."""
     names = split_names(content["recipe"]["output"]["splits"])
     hashes = {
         split: _token_hashes([p for source in _sources(content) for p in _prefixes(folder, content, source, split)])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check a finished run: outputs against the report and against each other."""
+"""Checks a finished run: its outputs against the report and against each other."""
 
 from __future__ import annotations
 
@@ -52,22 +52,22 @@ def verify(folder: str | Path | HasFolder) -> list[str]:
     Checks, in this order:
 
     - the report: its own digest, its bytes and its structure
-    - the SHA-256 of every output, and that nothing was added and nothing is a link; links are not followed
+    - the SHA-256 of every output, that no file was added, and that no file is a link; links are not followed
     - the columns of `documents/` and `removed/`
     - the ledger, and the order and number of kept and removed documents
     - every `.idx` against its `.bin`, and that all ids are in the vocabulary
     - that each document is in the split that its text assigns (`split_leaks`)
 
-    Of a run with `output: {documents: false}` the kept documents are not there: their order, number and assignment to
-    splits are not checked, but the number of documents with and without tokens is.
+    A run with `output: {documents: false}` has no kept documents. So their order, number and assignment to splits are
+    not checked, but the number of documents with and without tokens is.
 
     Faults of the report, of files or of columns end the checks: later checks would read damaged files.
         >>> import curation
         >>> curation.verify("out")
         []
 
-    `folder` may be a `RunResult`; or the URL of a copy in an object store (`s3://BUCKET/PREFIX`). Of a copy the report,
-    the ledger and the SHA-256 of every object are checked, and no content.
+    `folder` may be a `RunResult`; or the URL of a copy in an object store (`s3://BUCKET/PREFIX`). For a copy, only the
+    report, the ledger and the SHA-256 of every object are checked, not the content.
 
     Raises OutputError if `folder` holds no finished run, and ArgumentError if it is no path.
     """
@@ -98,7 +98,8 @@ def verify(folder: str | Path | HasFolder) -> list[str]:
 
 
 def folder_of(run: Any) -> str | Path:
-    """Return the folder of a run, given by its path or by a result with a `folder`. ArgumentError for another value."""
+    """Return the folder of a run, from its path or from a result with a `folder`. Raises ArgumentError for any other
+    value."""
     folder = run if isinstance(run, str | os.PathLike) else getattr(run, "folder", None)
     if not isinstance(folder, str | os.PathLike):
         raise ArgumentError(f"expected the folder of a run, or its RunResult, got {type(run).__name__}")
@@ -106,7 +107,8 @@ def folder_of(run: Any) -> str | Path:
 
 
 def _ended(problems: Iterator[str]) -> Iterator[str]:
-    """The problems that a check finds. A file that it cannot read, though its digest fits, is the last one."""
+    """Yield the problems that a check finds. If it cannot read a file although its digest is right, this is the last
+    problem."""
     try:
         yield from problems
     except IntegrityError as error:
@@ -114,7 +116,7 @@ def _ended(problems: Iterator[str]) -> Iterator[str]:
 
 
 def report_in(data: bytes | None, path: str) -> tuple[dict[str, Any] | None, str]:
-    """Return the content of the bytes of `report.json` and ""; or None and the fault, "" if there are no bytes."""
+    """Return the content of `report.json` and ""; or None and the fault. The fault is "" if `data` is None."""
     if data is None:
         return None, ""
     try:
@@ -130,7 +132,8 @@ def report_in(data: bytes | None, path: str) -> tuple[dict[str, Any] | None, str
 
 
 def _verify_copy(store: ObjectStore) -> list[str]:
-    """Messages for faults of the copy of a run: of its report, its ledger, and missing, changed or foreign objects."""
+    """Return messages for faults of the copy of a run: faults of its report and ledger, and missing, changed or foreign
+    objects."""
     content, fault = report_in(store.read(REPORT), f"{store.url}/{REPORT}")
     sizes = store.names()
     if content is None:
@@ -151,7 +154,8 @@ def _verify_copy(store: ObjectStore) -> list[str]:
 
 
 def no_run(folder: str | Path) -> str:
-    """Return the message about a folder without a finished run; it names the run around it, or the runs in it."""
+    """Return the message about a folder without a finished run. It names the run that contains the folder, or the runs
+    in it."""
     if is_remote(str(folder)):
         return (
             f"{shown(str(folder))} is a URL. Give a local folder: DIR/run of the work folder, or one with a copy of "
@@ -176,7 +180,7 @@ def no_run(folder: str | Path) -> str:
 
 
 def _files(folder: Path, content: dict[str, Any]) -> list[str]:
-    """Messages for links, missing outputs, changed outputs and foreign files."""
+    """Return messages for links, missing outputs, changed outputs and foreign files."""
     modes = dict(_entries(folder, content))
     links = {name for name, mode in modes.items() if stat.S_ISLNK(mode)}
     expected = content["outputs"] | {HTML: content["report_html"]}
@@ -197,7 +201,7 @@ def _files(folder: Path, content: dict[str, Any]) -> list[str]:
 
 
 def _size(path: Path) -> int:
-    """The bytes of a regular file; 0 for everything else, to which no link is followed."""
+    """Return the bytes of a regular file; 0 for anything else. Links are not followed."""
     try:
         status = os.lstat(path)
     except OSError:
@@ -206,7 +210,7 @@ def _size(path: Path) -> int:
 
 
 def _shown(name: str) -> str:
-    """A file name with control characters escaped, since anyone may have chosen it."""
+    """Return a file name with control characters escaped, since its origin is unknown."""
     return repr(name)[1:-1]
 
 
@@ -230,9 +234,10 @@ def _entries(folder: Path, content: dict[str, Any]) -> Iterator[tuple[str, int]]
 
 
 def _may_work(folder: Path, content: dict[str, Any]) -> bool:
-    """Whether `_work/` is allowed: if the recipe keeps it, or after a kill between the report and its deletion.
+    """Return whether `_work/` may exist: if the recipe keeps it, or if the run was killed after the report, before it
+    deleted `_work/`.
 
-    The next run of the recipe deletes the leftover. The checks read nothing in it.
+    The next run of the recipe deletes it. The checks read no file in it.
     """
     return content["recipe"]["output"]["keep_work"] or has_mark(folder)
 
@@ -242,7 +247,7 @@ def _cannot_list(error: OSError) -> None:
 
 
 def _tables(folder: Path, content: dict[str, Any]) -> Iterator[str]:
-    """Yield a message for each part that cannot be read, or lacks columns."""
+    """Yield a message for each part of a table that cannot be read or lacks columns."""
     with_text = content["recipe"]["output"]["removed"] == "text"
     for name in COLUMNS:
         for path in part_paths(folder, content["outputs"], name):
@@ -283,7 +288,7 @@ def _documents(folder: Path, content: dict[str, Any]) -> Iterator[str]:
 
 
 def _drawn_copies(content: dict[str, Any]) -> int:
-    """The largest number of times that another copy of an input may begin after a `mix`."""
+    """Return how often, at most, a further copy of an input may begin because of a `mix`."""
     groups = [group for stage in content["stages"] if stage["kind"] == "mix" for group in stage["details"]["groups"]]
     most = max((group["most_copies"] for group in groups), default=0)
     return max(most - 1, 0) * len(content["recipe"]["input"])
@@ -298,7 +303,7 @@ def _removed(folder: Path, content: dict[str, Any]) -> Iterator[str]:
 def _ascending(folder: Path, content: dict[str, Any], name: str, copies: int = 0) -> Generator[str, None, int]:
     """Check that `doc` ascends over all files of a folder, and return the number of rows.
 
-    `doc` may fall `copies` times, at the start of a file: another copy of an input begins there.
+    `doc` may decrease `copies` times at the start of a file, where a further copy of an input begins.
     """
     rows, last = 0, -1
     for path in each(part_paths(folder, content["outputs"], name), f"checking the order of {name}/", "file"):

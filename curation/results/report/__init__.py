@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`report.json`, `report.html`, and what a run prints of them.
+"""Makes `report.json`, `report.html`, and the lines that a run prints from them.
 
-It reads records and samples of the phases, and changes no output.
+It reads records and samples that the phases wrote, and changes no output.
 """

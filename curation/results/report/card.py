@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`README.md` in the folder of a run: its counts, and how other tools load it.
+"""Writes `README.md` in the folder of a run: its counts, and how other tools load its files.
 
 The front matter is that of dataset cards of Hugging Face: `datasets.load_dataset(FOLDER)` reads its `configs`. Nothing
 in the file depends on times, engines or slices, so it has the same bytes for each run of a recipe.
@@ -21,8 +21,8 @@ from curation.record.folder import CARD_BEGINS
 from curation.record.report_schema import CARD, CLEANED, RAW
 from curation.tokens.ordering import SPLIT, split_names
 
-TABLES = ("documents", "removed", "measures", CLEANED, RAW)  # folders
-READERS = {"jsonl": "json", "csv": "csv"}  # of `datasets`. Its configurations of one folder are all Parquet
+TABLES = ("documents", "removed", "measures", CLEANED, RAW)  # folders with tables
+READERS = {"jsonl": "json", "csv": "csv"}  # readers of `datasets` for files that are not Parquet
 MAX_INPUTS = 50
 PUSHED_BEGINS = "---\n# `curate push` writes this file. The next push replaces it."
 FILE = re.compile(rf"({'|'.join(TABLES)})/({PATTERN})")
@@ -30,7 +30,7 @@ BACKTICK, PIPE = r"\x60", r"\x7c"
 
 
 def write_card(folder: Path, content: dict[str, Any], columns: Sequence[str]) -> dict[str, str]:
-    """Write the file and return its name -> SHA-256.
+    """Write `README.md`, and return its name -> SHA-256.
 
     content   content of `report.json`
     columns   columns of `documents/`
@@ -42,8 +42,8 @@ def write_card(folder: Path, content: dict[str, Any], columns: Sequence[str]) ->
 
 
 def as_card(content: dict[str, Any], columns: Sequence[str], repo: str = "") -> str:
-    """Return the text of the file. `repo`: of the data set of this name on the hub, which has the outputs of `content`
-    and neither the report nor the rest of a run."""
+    """Return the text of `README.md`. If `repo` is given, the text is for the data set of this name on the hub. This
+    has only the outputs of `content`, without the report and other files of a run."""
     configs = list(_configs(content))
     lines = [PUSHED_BEGINS if repo else CARD_BEGINS, *_front_matter(configs), "---", ""]
     lines += [f"# {_code(content['recipe']['name'] or 'run')}", ""]
@@ -57,8 +57,8 @@ def as_card(content: dict[str, Any], columns: Sequence[str], repo: str = "") -> 
 
 
 def _configs(content: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Yield (name, split, path) of each configuration, the default one first. With splits, each is a configuration of
-    its own, since each file has rows of all."""
+    """Yield (name, split, path) of each configuration, the default first. If the run has splits, each split is a
+    separate configuration, since every file has rows of all splits."""
     for folder, path in _paths(content):
         if folder == "documents":
             for split in split_names(content["recipe"]["output"]["splits"]):
@@ -68,7 +68,7 @@ def _configs(content: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
 
 
 def _paths(content: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield each folder with tables, and the path or pattern of its files."""
+    """Yield each folder with tables, with the path or pattern of its files."""
     present = {file[1]: file[2] for file in map(FILE.fullmatch, content["outputs"]) if file}
     for folder in (name for name in TABLES if name in present):
         name = present[folder]
@@ -135,6 +135,6 @@ def _examples(configs: Sequence[tuple[str, str, str]], others: Sequence[tuple[st
 
 
 def _code(text: str) -> str:
-    """Text of others as code, where GitHub's Markdown has no links, references, HTML or emoji. What would end the code,
-    or the cell of a table, is an escape as on a terminal."""
+    """Return untrusted text as Markdown code, in which GitHub renders no links, references, HTML or emoji. Characters
+    that would end the code or a table cell are escaped, as on a terminal."""
     return f"`{printable_line(text).replace('`', BACKTICK).replace('|', PIPE) or ' '}`"

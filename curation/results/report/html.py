@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`report.html`: one page without images and links to other files, for screens of any width and for print.
+"""Makes `report.html`: one page without images and links to other files, for screens of any width and for print.
 
-The templates are in `page/`, one per section. Each list has a limit in bytes, so that the page stays below MAX_BYTES
-whatever the run.
+The templates are in `page/`, one per section. Each list has a limit in bytes, so that the page of any run is smaller
+than MAX_BYTES.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from curation.results.report.text import ONE_LINE, form_lines, funnel_line, miss
 from curation.rules.group_tallies import SHOWN_GROUPS
 from curation.stages.base import counts_line
 
-MAX_BYTES = 3_300_000  # of which 1.75 MB are the sample of measures
-SHOWN_INPUTS = 5  # in the title
-MAX_CUTTING = 4  # stages that cut spans
-RULES_BYTES = 300_000  # of the histograms of one page
-SECTIONS = {  # name of the template and of its link -> title, and the text of the link if it is another one
+MAX_BYTES = 3_300_000  # including 1.75 MB for the sample of measures
+SHOWN_INPUTS = 5  # inputs named in the title
+MAX_CUTTING = 4  # stages that cut spans, with a section each
+RULES_BYTES = 300_000  # for all histograms of a page
+SECTIONS = {  # name of the template and link -> title of the section, and text of the link ("": the title)
     "funnel": ("What happened to the documents", "Funnel"),
     "rules": ("Rules and their bounds", ""),
     "documents": ("Documents before and after", ""),
@@ -74,7 +74,7 @@ def _inputs(names: Sequence[str]) -> str:
 
 
 def _judging(stages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The stages with rules on measures, or with groups of documents that have rules of their own."""
+    """Return the stages with rules on measures, or with groups of documents that have their own rules."""
     found = [_of_units(stage) if stage.get("unit_rules") else stage for stage in stages]
     found = [stage for stage in found if stage.get("rules") or stage.get("groups")]
     judging = []
@@ -89,19 +89,19 @@ def _judging(stages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _of_units(stage: dict[str, Any]) -> dict[str, Any]:
-    """A stage that judges units, as if they were documents."""
+    """Return a stage with rules on units in the form of a stage with rules on documents."""
     start, details = "cut_units/", stage["details"]
     cut = {name.removeprefix(start): count for name, count in details.items() if name.startswith(start)}
     return stage | {"rules": stage["unit_rules"], "documents_in": details["units"], "reasons": cut}
 
 
 def by_beyond(rules: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return rules, those that most documents break first."""
+    """Return rules sorted by the number of documents that break them, the largest number first."""
     return sorted(rules, key=lambda rule: -(rule["below"] + rule["above"]))
 
 
 def removed_of(groups: Sequence[dict[str, Any]]) -> int:
-    """Return the number of documents that rules removed of groups."""
+    """Return the number of documents of groups that rules removed."""
     return sum(sum(group["reasons"].values()) for group in groups)
 
 
@@ -112,12 +112,12 @@ def rule_text(rule: Mapping[str, Any]) -> str:
 
 
 def most_removed(entry: Mapping[str, Any]) -> str:
-    """Return the reason that removes most of a language or an input; "" for an empty entry."""
+    """Return the reason that removes the most documents of a language or an input; "" for an empty entry."""
     return f"{entry['stage']}: {entry['reason']} ({entry['documents']:,})" if entry else ""
 
 
 def _documents(content: dict[str, Any]) -> dict[str, Any]:
-    """The histograms and the languages, and what was not read."""
+    """Return the histograms, the languages, and the counts of records that were not read."""
     values, sources = content["values"], content["sources"]
     languages = values.get("languages") or {"read": {}, "kept": {}}
     read, kept = languages["read"], languages["kept"]
@@ -142,7 +142,7 @@ def _documents(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _texts(texts: dict[str, Any]) -> dict[str, Any]:
-    """The texts, each pair with its group, and the place of the first reason whose samples have marked parts."""
+    """Return the texts, each pair with its group, and the index of the first reason whose samples have marked parts."""
     by_rule = (any(found["marks"] for found in entry["samples"]) for entry in texts["removed"])
     pairs = [(group, pair) for group in texts["pairs"] for pair in group["pairs"]]
     return {
@@ -152,7 +152,7 @@ def _texts(texts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _timed(content: dict[str, Any]) -> list[tuple[str, float, int]]:
-    """Name, seconds and bytes of each step."""
+    """Return name, seconds and bytes of each step."""
     work = content["work_seconds"]
     stages = [(stage["name"], stage["seconds"], stage["bytes_in"]) for stage in content["stages"][:200]]
     return [("reading", work.get("read", 0.0), 0), *stages, ("documents/ and tokens", work.get("outputs", 0.0), 0)]

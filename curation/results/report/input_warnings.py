@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Warnings of the report about inputs: rejected records, truncated files, repeated ids, empty columns, nothing
-kept."""
+"""Warnings of the report about inputs: rejected records, truncated files, repeated ids, empty columns, no kept
+documents."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from curation.record.null_columns import null_columns, without_text
 from curation.record.repeated_ids import IdSample
 from curation.stages.outcome import StageCount
 
-MAX_REJECTED_SHARE = 0.1  # of all records
-MAX_REPAIRED_SHARE = 0.1  # of the documents of an input
+MAX_REJECTED_SHARE = 0.1  # share of all records, above which a warning is given
+MAX_REPAIRED_SHARE = 0.1  # share of the documents of an input, from which a warning is given
 MAX_NAMED_FILES = 5
 Read = tuple[Slice, SliceRecord]
 NOTHING = "nothing is kept: "
-MAX_SEEN_REJECTIONS = 1000  # the first rejections show the most frequent kind
+MAX_SEEN_REJECTIONS = 1000  # rejections that are read to find the most frequent kind
 NOT_VALID = re.compile(r"(?:id|text|column) is not valid [\w-]+|not valid JSON: str is not valid UTF-8.*")
 SEE_ALL = "; rejected.jsonl has every error"
 
@@ -49,8 +49,9 @@ def warn_of_inputs(
     `documents` has the counts of the run; `slices` and `records` are those of `SliceTotals`; `rejected` is
     `rejected.jsonl`.
     """
-    read = documents["read"] - sum(record.split for record in records)  # no parts
-    count = documents["rejected"] - sum(record.blank for record in records)  # these have a warning of their own
+    # Without the additional parts of split documents
+    read = documents["read"] - sum(record.split for record in records)
+    count = documents["rejected"] - sum(record.blank for record in records)  # blank records have a separate warning
     warnings = []
     if count > read * MAX_REJECTED_SHARE:
         start = f"{count:,} of {read:,} records ({count / read:.0%}) were rejected"
@@ -75,7 +76,7 @@ def warn_of_inputs(
 
 
 def by_input(slices: Sequence[Slice], records: Sequence[SliceRecord]) -> dict[str, list[Read]]:
-    """Return name of the input -> its slices, each with what was read of it."""
+    """Return name of an input -> its slices, each with its record."""
     found: dict[str, list[Read]] = {}
     for pair in zip(slices, records, strict=True):
         found.setdefault(pair[0].source, []).append(pair)
@@ -83,7 +84,8 @@ def by_input(slices: Sequence[Slice], records: Sequence[SliceRecord]) -> dict[st
 
 
 def _damaged(pairs: Sequence[Read]) -> Iterator[str]:
-    """One warning per kind of damage, with its first files. Errors that differ only in numbers are of one kind."""
+    """Yield one warning per kind of damage, with its first files. Errors that differ only in numbers are of one
+    kind."""
     kinds: dict[str, dict[str, str]] = {}  # -> file -> error
     for input_slice, record in pairs:
         for number, error in record.damaged:
@@ -98,7 +100,8 @@ def _damaged(pairs: Sequence[Read]) -> Iterator[str]:
 
 
 def _empty_columns(name: str, own: Sequence[Read]) -> Iterator[str]:
-    """Warnings for carried columns that no document has. They may be misspelt: JSON Lines has no header to check."""
+    """Yield warnings for carried columns that are null in all documents. Their names may be misspelt, since JSON Lines
+    has no header to check."""
     filled = {column for _, record in own for column in record.filled}
     if not any(record.documents_read - record.rejected for _, record in own):
         return
@@ -107,7 +110,7 @@ def _empty_columns(name: str, own: Sequence[Read]) -> Iterator[str]:
 
 
 def _without_text(name: str, own: Sequence[Read]) -> Iterator[str]:
-    """The warning about texts without a visible character. A blank part between two separators is none."""
+    """Yield a warning about texts without a visible character. Blank parts of split documents do not count."""
     records = [record for input_slice, record in own if not input_slice.is_split]
     blank = sum(record.blank for record in records)
     documents = sum(record.documents_read - record.rejected for record in records)
@@ -127,7 +130,8 @@ def _repaired(name: str, own: Sequence[Read]) -> Iterator[str]:
 
 
 def nothing_kept(report: Mapping[str, Any]) -> str:
-    """Return the sentence of a report (content of `report.json`) that explains an empty result; "" if not empty."""
+    """Return the sentence of a report (content of `report.json`) that explains why nothing was kept; "" if documents
+    were kept."""
     if report["documents"]["kept"]:
         return ""
     return next((warning for warning in report["warnings"] if warning.startswith(NOTHING)), NOTHING.rstrip(": "))
@@ -137,7 +141,7 @@ def emptiness(
     documents: Mapping[str, int], stages: Sequence[StageCount], slices: Sequence[Slice],
     records: Sequence[SliceRecord], rejected: Path,
 ) -> list[str]:  # fmt: skip
-    """Return the warning that `nothing_kept` finds, with the cause for most records; no warning if documents are kept.
+    """Return the warning that nothing was kept, with the most frequent cause; an empty list if documents were kept.
 
     `rejected` is the path of `rejected.jsonl`.
     """
@@ -168,8 +172,8 @@ def _rejection(slices: Sequence[Slice], rejected: Path) -> str:
 
 
 def _hint(error: str, source: str, slices: Sequence[Slice]) -> str:
-    """The remedy for an error of rejected records of an input. A message may quote names of the file, so it is compared
-    with the whole message of the reader."""
+    """Return the remedy for an error of rejected records of an input. A message may quote names from the file, so it is
+    compared as a whole with the message of the reader."""
     own = [input_slice for input_slice in slices if input_slice.source == source]
     file = own[0].ranges[0].file
     if NOT_VALID.fullmatch(error):
@@ -186,7 +190,8 @@ def _hint(error: str, source: str, slices: Sequence[Slice]) -> str:
 
 
 def _too_large_hint(file: SourceFile) -> str:
-    """Raise the limit, or split a file that is read as one document."""
+    """Return the remedy for records that are too large: raise the limit, or split a file that is read as one
+    document."""
     kind = format_of(file)
     if not kind.is_one_document(file) or "separator" not in kind.options:
         return "; raise it"
@@ -210,10 +215,10 @@ def _other_records(name: str, own: Sequence[Read]) -> Iterator[str]:
 
 
 def _have_encodings(slices: Iterable[Slice]) -> bool:
-    """Whether a file of the slices has a setting `encoding`."""
+    """Return whether the format of a file of the slices has the setting `encoding`."""
     return any("encoding" in format_of(part.file).options for input_slice in slices for part in input_slice.ranges)
 
 
 def _kind(record: Mapping[str, Any]) -> tuple[str, str]:
-    """Source and error without numbers: errors of one kind differ only in numbers."""
+    """Return the source, and the error without numbers, since errors of one kind differ only in numbers."""
     return record["source"], re.sub(r"\d+", "", record["error"])

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The removed documents of each input and language, counted by stage and reason, and what stages cut of an input."""
+"""Counts the removed documents of each input and language by stage and reason, and the bytes that stages cut from
+inputs."""
 
 from __future__ import annotations
 
@@ -25,8 +26,9 @@ from curation.stages.rows.language import UNLABELLED, unlabelled_line, unlabelle
 
 
 class LostByInput:
-    """Counts the removed documents of each input, and of each language in `removed/`, by stage and reason; the bytes
-    that stages cut of each input; and the groups of duplicates with most documents of an input."""
+    """Collects three results: the removed documents of each input and of each language in `removed/`, by stage and
+    reason; the bytes that stages cut from each input; and warnings about groups of duplicates that have most documents
+    of an input."""
 
     def __init__(self) -> None:
         self.removed: dict[str, Counter[Reason]] = {}
@@ -35,7 +37,7 @@ class LostByInput:
         self.large_groups: list[str] = []  # warnings
 
     def add_rules(self, totals: SliceTotals) -> None:
-        """Add what the row stages of a segment removed."""
+        """Add the documents that the row stages of a segment removed."""
         for input_slice, record in zip(totals.slices, totals.records, strict=True):
             for stage in record.stages:
                 reasons = {(stage.name, reason): number for reason, number in stage.reasons.items()}
@@ -43,7 +45,7 @@ class LostByInput:
                 add_cut(self.cuts, stage.name, f"input {input_slice.source!r}", stage.cut_bytes, stage.bytes_before)
 
     def add_duplicates(self, plan: Plan, state: SegmentState) -> None:
-        """Add what the corpus stages of a segment removed."""
+        """Add the documents that the corpus stages of a segment removed."""
         names, inputs = plan.recipe.stage_names, state.partitions.inputs
         ends = np.array([bounds for _, *bounds in inputs], np.int64).reshape(-1, 2)
         reached = np.diff(ends, axis=1)[:, 0]
@@ -57,7 +59,7 @@ class LostByInput:
                 self.removed.setdefault(name, Counter())[names[rows.stage], rows.reason] += count
 
     def add_spans(self, stage: str, cuts: StoredCuts, state: SegmentState) -> None:
-        """Add what the last corpus stage of a segment, `stage`, cut of the texts of each input."""
+        """Add the bytes that `stage`, the last corpus stage of a segment, cut from the texts of each input."""
         inputs = [bounds for bounds in state.partitions.inputs if bounds[1] < bounds[2]]
         firsts, starts = np.array([first for _, first, _ in inputs]), state.partitions.starts
         for partition, (low, high) in enumerate(pairwise(starts.tolist())):
@@ -77,7 +79,7 @@ class LostByInput:
             self.of_languages.setdefault(name, Counter())[stage, reason] += documents
 
     def groups(self, parts: Sequence[Mapping[str, Any]]) -> dict[str, GroupTotals]:
-        """Return the documents of each input. `parts` are the records of the written parts."""
+        """Return the kept and removed documents of each input. `parts` are the records of the written parts."""
         groups = {name: GroupTotals(removed=Counter(removed)) for name, removed in self.removed.items()}
         for part in parts:
             if "source" in part and not part["copy"]:
@@ -86,7 +88,8 @@ class LostByInput:
 
 
 def _cut_by_row(cuts: StoredCuts, state: SegmentState, partition: int) -> tuple[np.ndarray, np.ndarray]:
-    """Per row of a partition, the bytes that are cut from its text and those of the text before; 0 if it is removed."""
+    """Return, per row of a partition, the bytes that are cut from its text, and the bytes of the text before; 0 if the
+    row is removed."""
     low, high = state.partitions.starts[partition : partition + 2].tolist()
     kept, spans = load_mapped(state.mask)[low:high] > 0, load_cuts(cuts.folder, partition)
     cut = np.bincount(spans.row, spans.stop - spans.start, high - low).astype(np.int64)
@@ -97,11 +100,11 @@ def _cut_by_row(cuts: StoredCuts, state: SegmentState, partition: int) -> tuple[
 def _large_groups(
     rows: RemovedRows, stage: str, state: SegmentState, places: np.ndarray, reached: np.ndarray
 ) -> Iterator[str]:
-    """The warnings about groups that have most documents of an input. The middle one of sorted values is the value that
-    most of them have, if there is one.
+    """Yield warnings about groups that have most documents of an input. If more than half of the rows have the same
+    value, this is the median.
 
-    places   int64, shape (inputs, 2): the first and last removed row of each input
-    reached  int64: the documents of each input that reached the stage
+    places   int64, shape (inputs, 2): for each input, the first of its removed rows and the last + 1
+    reached  int64: number of documents of each input that reached the stage
     """
     inputs = state.partitions.inputs
     for (name, first, last), (start, stop), documents in zip(inputs, places.tolist(), reached.tolist(), strict=True):
@@ -115,7 +118,7 @@ def _large_groups(
 
 
 def largest(removed: Mapping[str, Counter[Reason]]) -> dict[str, dict[str, Any]]:
-    """Return the reason that removes most documents of each name: `stage`, `reason` and `documents`."""
+    """Return name -> the reason that removes the most of its documents: `stage`, `reason` and `documents`."""
     found = {}
     for name, counts in removed.items():
         if +counts:
@@ -128,9 +131,10 @@ def report_unlabelled(
     stages: Sequence[Stage], counts: Sequence[StageCount], lines: Sequence[list[str]],
     parts: Sequence[Mapping[str, Any]], removed: Mapping[tuple[str, str], int],
 ) -> list[str]:  # fmt: skip
-    """Add the line on documents without a label to those of the last `language` stage, and return its warning.
+    """Add a line about documents without a label to the lines of the last `language` stage. Return the warning about
+    them.
 
-    parts    the records of the written parts; with copies, if `mix` repeats documents
+    parts    the records of the written parts, which count copies if `mix` repeats documents
     removed  stage and reason -> removed documents without a label; empty without `removed: text`
     """
     for stage, count, own in reversed([*zip(stages, counts, lines, strict=True)]):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of a text that break a rule, where they are simple to find: for people who look at removed documents.
+"""Finds the parts of a text that break a rule, to mark them for people who look at removed documents.
 
-The measures of an engine decide. Marks only show: they read the start of a long text.
+Marks only help to read: engines decide by measures. Only simple cases and the start of a long text are marked.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from curation.rules.decide import Rule
 from curation.stages import Filter, Lines, Stage
 from curation.stages.words import split_words
 
-MAX_CHARACTERS = 200_000  # of a text that are searched
-MAX_WORDS = 2_000  # of two texts that are compared: the time of a comparison grows with their product
+MAX_CHARACTERS = 200_000  # characters of a text that are searched
+MAX_WORDS = 2_000  # words of each text in a comparison, whose time grows with the product of both numbers
 WORD, LINE, PARAGRAPH = re.compile(r"\S+"), re.compile(r"[^\n]+"), re.compile(r"\S.*?(?=\n[ \t]*\n|\Z)", re.DOTALL)
 NGRAM = re.compile(r"(top|duplicate)_(\d+)gram(_characters|_count)?")
 LINES = {
@@ -39,7 +39,7 @@ Span = tuple[int, int]
 
 
 def removing_spans(stage: Stage | None, reason: str, text: str) -> list[Span]:
-    """Return the parts of a text for which a stage removed it: those that break the rule of the reason, ascending."""
+    """Return the parts of a text that break the rule for which a stage removed the text, ascending."""
     if isinstance(stage, Lines):
         return stage.broken_units(load_engine("cpu"), text[:MAX_CHARACTERS], reason)
     rules = stage.expanded if isinstance(stage, Filter) else ()
@@ -50,7 +50,7 @@ def removing_spans(stage: Stage | None, reason: str, text: str) -> list[Span]:
 def broken_spans(rule: Rule | None, text: str, words: str = "") -> list[Span]:
     """Return the parts of a text that a rule counts: (start, stop) in characters, ascending, not overlapping.
 
-    Empty for rules of which no single part is the cause, such as a number of words. `words` is the stage's setting.
+    The list is empty for rules that no single part breaks, such as a number of words. `words` is the stage's setting.
     """
     text = text[:MAX_CHARACTERS]
     rule = rule and rule.parts[0]
@@ -74,7 +74,7 @@ def broken_spans(rule: Rule | None, text: str, words: str = "") -> list[Span]:
 
 
 def _matches(pattern: str, text: str) -> list[Span]:
-    """The matches of a pattern, by RE2: Python's `re` may take forever."""
+    """Return the matches of a pattern, found by RE2, since Python's `re` may take for ever."""
     marks = [chr(code) for code in range(1, 32) if chr(code) not in text and chr(code) not in "\t\n\r"][:2]
     if len(marks) < 2:
         return []
@@ -90,7 +90,7 @@ def _matches(pattern: str, text: str) -> list[Span]:
 
 
 def _words(text: str, words: str) -> list[Span]:
-    """Where the words are by the engine's own division, found again in the text."""
+    """Return the positions in the text of the words into which the engine divides it."""
     engine = load_engine("cpu")
     column = engine.from_arrow(pa.table({TEXT: pa.array([text], pa.large_string())}))
     split = engine.to_arrow(engine.with_columns(column, {TEXT: split_words(engine, column[TEXT], words)}))
@@ -104,7 +104,7 @@ def _words(text: str, words: str) -> list[Span]:
 
 
 def _ngrams(is_top: bool, size: int, text: str, words: Sequence[Span]) -> list[Span]:
-    """The copies of the most common n-gram, or the n-grams that occur earlier."""
+    """Return the spans of the most frequent n-gram, or of the n-grams that have occurred before."""
     found = [
         (tuple(text[slice(*word)] for word in words[k : k + size]), (words[k][0], words[k + size - 1][1]))
         for k in range(len(words) - size + 1)
@@ -123,7 +123,7 @@ def _ngrams(is_top: bool, size: int, text: str, words: Sequence[Span]) -> list[S
 
 
 def _prose(text: str) -> list[re.Match[str]]:
-    """The lines of prose, as `curation.Measure` defines them."""
+    """Return the lines of prose, as `curation.Measure` defines them."""
     prose: list[re.Match[str]] = []
     opening, before = "", 0
     for line in LINE.finditer(text):
@@ -161,9 +161,9 @@ def _joined(spans: Iterable[Span]) -> list[Span]:
 
 
 def excerpt(text: str, spans: list[Span], characters: int) -> tuple[str, list[Span], int]:
-    """Return at most `characters` of a text with its spans, and the place in the text where the excerpt begins.
+    """Return at most `characters` of a text, its spans, and the position in the text where this excerpt begins.
 
-    It begins at the start of the text, or a little before the first span if the start shows none.
+    The excerpt begins at the start of the text. If no span is visible there, it begins a little before the first span.
     """
     first = 0
     if spans and spans[0][0] >= characters:
@@ -186,14 +186,15 @@ Aligned = tuple[list[str], list[str], bool]  # words of the left and of the righ
 
 
 def aligned_words(left: str, right: str, words: int = MAX_WORDS) -> list[Aligned]:
-    """Return the words of two texts in runs that are equal or differ, in order; at most `words` words of each."""
+    """Return the words of two texts, in order, as runs that are equal or different; at most `words` words of each
+    text."""
     mine, other = left.split()[:words], right.split()[:words]
     blocks = SequenceMatcher(None, mine, other, autojunk=False).get_opcodes()
     return [(mine[a:b], other[c:d], tag == "equal") for tag, a, b, c, d in blocks]
 
 
 def pieces(text: str, spans: list[Span]) -> list[tuple[str, bool]]:
-    """Return a text as (part, is marked)."""
+    """Return a text in parts: (part, whether it is marked)."""
     edges = [0, *(place for span in spans for place in span), len(text)]
     parts = [(text[start:stop], bool(number % 2)) for number, (start, stop) in enumerate(pairwise(edges))]
     return [part for part in parts if part[0]]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The measures of a sample of the documents that reached each filter, for the sliders of the page.
+"""Draws a sample of the documents that reached each filter, with their measures, for the sliders of the page.
 
-The sample has all documents of a small run. Of a larger one it has MAX_ROWS: one of each of as many equal ranges of
-positions, so it does not depend on slices and workers. The rows of documents whose texts the report shows come first,
-and do not count.
+For a small run, the sample has all documents. For a larger run, positions are divided into MAX_ROWS equal ranges, and
+the sample has one document of each range. So it does not depend on slices and workers. The documents whose texts the
+report shows come first, in addition to the sample.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from curation.stages import RowStage, Stage
 from curation.stages.measured_rules import measured_rules, names_of, rules_of
 from curation.stages.outcome import StageCount
 
-MAX_ROWS = 10_000  # of a filter: a share is then within 1 percentage point of the share of all documents
-MAX_NUMBERS = 220_000  # of all filters: at most 1.5 MB in the page, about 0.4 MB for the measures of real text
-NO_GROUP = 255  # place of a group that the report does not show
+MAX_ROWS = 10_000  # per filter: shares then differ by at most 1 percentage point from those of all documents
+MAX_NUMBERS = 220_000  # for all filters together: at most 1.5 MB in the page, about 0.4 MB for real text
+NO_GROUP = 255  # index of all groups that the report does not show
 
 
 def sample_measures(
@@ -42,9 +42,9 @@ def sample_measures(
     """Return the sample of each filter, as `measured` in `report.json`.
 
     filters  the rows of all filters
-    counts   of all stages
-    texts    `texts` of the report: their documents
-    offsets  int64: first document of each slice
+    counts   counts of all stages
+    texts    `texts` of the report, whose documents are added
+    offsets  int64: `doc` of the first document of each slice
     """
     numbers = sum(len(names_of(measured_rules(recipe.stages[reached.stage]))) for reached in filters)
     limit = min(MAX_ROWS, MAX_NUMBERS // max(numbers, 1))
@@ -62,7 +62,8 @@ def sample_measures(
 
 
 def _shown(texts: Mapping[str, Any], stage: str, offsets: np.ndarray) -> dict[str, tuple[int, int]]:
-    """The documents with texts in the report that may have reached a filter: name on the page -> (slice, row)."""
+    """Return name on the page -> (slice, row), for documents with texts in the report that may have reached a
+    filter."""
     named = [(f"k{place}", sample["doc"]) for place, sample in enumerate(texts["kept"])]
     for number, entry in enumerate(texts["removed"]):
         if entry["stage"] == stage:
@@ -109,13 +110,13 @@ def _sampled(
 
 
 def _largest(rules: Sequence[Rule], count: StageCount) -> dict[Groups, list[int]]:
-    """The groups of each column that the report shows."""
+    """Return the groups that the report shows, for each column."""
     tallies = tallies_of_groups(rules)
     return {each.groups: each.largest(counts) for each, counts in zip(tallies, count.groups, strict=True)}
 
 
 def _beyond(rules: Sequence[GroupedRule], measures: Mapping[str, np.ndarray], groups: np.ndarray) -> np.ndarray:
-    """Whether documents break one of some rules, with the bounds of their groups."""
+    """Return a bool per document: whether it breaks one of the rules, with the bounds of its group."""
     broken = np.zeros(len(groups), bool)
     for rule in rules:
         values, (low, high) = rule.values(measures), rule.bounds_of(groups)
@@ -126,7 +127,7 @@ def _beyond(rules: Sequence[GroupedRule], measures: Mapping[str, np.ndarray], gr
 def _entries(
     name: str, stage: RowStage, rules: Sequence[Rule], names: Sequence[str], largest: Mapping[Groups, Sequence[int]]
 ) -> Iterator[dict[str, Any]]:
-    """Each rule of all documents, then the rules of each group that the report shows."""
+    """Yield each rule for all documents, then the rules of each group that the report shows."""
     shared = of_all_documents(rules)
     for rule, path in zip(shared, bound_paths(name, stage, shared), strict=True):
         yield _entry(rule, names) | {"path": path}
@@ -146,8 +147,8 @@ def _entry(rule: Rule, names: Sequence[str]) -> dict[str, Any]:
 
 
 def packed(columns: Sequence[np.ndarray]) -> str:
-    """Return columns of integers from 0 to 2**35 - 1 one after another as base64 of LEB128: 7 bits per byte, the
-    lowest first, and a further bit for more bytes."""
+    """Return columns of integers (0 to 2**35 - 1), concatenated, as base64 of LEB128. A byte has 7 bits of a number,
+    the lowest first, and one bit that says whether more bytes follow."""
     values = np.concatenate([np.zeros(0, np.int64), *columns])
     sizes = np.searchsorted(1 << 7 * np.arange(1, 5), values, side="right") + 1
     starts = np.cumsum(sizes) - sizes

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`report.json` and `tokens/_meta/`: the counts of a run, its inputs and outputs."""
+"""Makes `report.json` and `tokens/_meta/`: the counts of a run, its inputs and outputs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from curation.record.stored_plan import Plan
 
 HTML = "report.html"
-MAX_UNSPACED_SHARE = 0.1  # above it the report warns
+MAX_UNSPACED_SHARE = 0.1  # above this share, the report warns
 MAX_UNLISTED_SHARE = 0.01
 LIMITS = ("max_documents", "max_bytes")
 
@@ -65,7 +65,7 @@ def build(
 
     documents       counts of the whole run: read, copies, kept, removed, rejected, edited, repaired
     stages          the counts of the stages, in recipe order
-    totals          the done-records of the slices, first segment
+    totals          the done-records of the slices in the first segment
     output_records  `parts`, the done-records of `documents/`; `tokens`, the pairs and the other forms;
                     `untokenised`, documents without tokens; `texts`, samples; `measured`, of each filter; `lost`,
                     warnings about groups of documents; `largest`, the reasons that remove most documents of each
@@ -154,7 +154,7 @@ def _share(part: int, whole: int) -> float:
 
 
 def _rules(stage: Stage) -> tuple[Sequence[Rule], Sequence[Rule]]:
-    """The rules of which the report has values, and those of groups."""
+    """Return the rules whose values the report shows, and the rules of groups."""
     if not isinstance(stage, RowStage):
         return (), ()
     return stage.shown_rules()[:2]
@@ -163,7 +163,8 @@ def _rules(stage: Stage) -> tuple[Sequence[Rule], Sequence[Rule]]:
 def _values(
     stages: Sequence[StageCount], records: Sequence[SliceRecord], parts: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return tallies of documents: bytes of texts read and kept, tokens per byte, and languages before and after."""
+    """Return tallies of documents: bytes of read and kept texts, tokens per byte, and languages before and after the
+    run."""
     read, kept = Tally(), Tally()
     for record in records:
         read.add(record.lengths or Tally())
@@ -215,8 +216,9 @@ def tokenless_warning(tokenizer: Tokenizer, parts: Sequence[dict[str, Any]]) -> 
 
 
 def warnings(stages: Sequence[StageCount]) -> list[str]:
-    """Return the warnings about stages whose word rules do not suit more than 10 % of the characters, and one about the
-    first stage whose lists of words do not suit more than 1 % of the documents."""
+    """Return warnings about stages whose rules on words do not suit the text. One is given for each stage with more
+    than 10 % of characters of scripts without spaces. Another is for the first stage for which more than 1 % of
+    documents have no list of words."""
     messages = []
     for stage in stages:
         share = stage.details.get("unspaced_characters", 0) / max(stage.details.get("characters", 0), 1)
@@ -246,8 +248,8 @@ def warnings(stages: Sequence[StageCount]) -> list[str]:
 def untokenised_warning(
     tokenizer: Tokenizer, parts: Sequence[dict[str, Any]], named: Sequence[dict[str, Any]]
 ) -> list[str]:
-    """Return the warning that documents have no tokens since their ids would have special ones; an empty list if there
-    are none. `named` are the first ones."""
+    """Return the warning that documents have no tokens because their text contains a special token; an empty list
+    without such documents. `named` has the first of them."""
     if not named:
         return []
     first = named[0]
@@ -323,7 +325,7 @@ def _blend_weights(plan: Plan) -> dict[str, float]:
 
 
 def _blend_shares(plan: Plan, pairs: Sequence[TrainingPair]) -> dict[str, float]:
-    """Input -> its weight in `blend.txt`; empty if the run has no pairs."""
+    """Return input -> its weight in `blend.txt`; empty if the run has no pairs."""
     train = [pair for pair in pairs if pair.split in ("", "train")]
     weights = dict.fromkeys((pair.source for pair in train), 0.0)
     for pair, weighted in zip(train, weigh(train, _blend_weights(plan), plan.recipe.output.blend), strict=True):
@@ -332,7 +334,8 @@ def _blend_shares(plan: Plan, pairs: Sequence[TrainingPair]) -> dict[str, float]
 
 
 def write_report(folder: Path, content: dict[str, Any]) -> None:
-    """Write `report.html`, then `report.json`, which marks the run as complete. Adds the digests to `content`."""
+    """Write `report.html`, then `report.json`, which marks the run as complete. Adds numbers, funnel and digests to
+    `content`."""
     content["numbers"] = numbers(content)
     content["funnel"] = funnel_line(content)
     page = as_html(content).encode()
@@ -350,10 +353,11 @@ def contributions(
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Return one entry per input, in the order of the recipe: documents, bytes, tokens and shares.
 
-    `records` has the sums of some slices for each of `slices`. `share_before` is of the bytes read, `share_after` of
-    the tokens written (of the bytes if there are no tokens), and `share_drawn` of the weights in `blend_weights`, by
-    which training draws. `ended_by` is input -> the setting by which the rest of it is not read, `most_removed` the
-    reason that removes most of it.
+    Each of `records` has the sums of some slices, of which `slices` has one. `share_before` is the share of the bytes
+    read, and `share_after` that of the tokens written, or of the bytes written without tokens. `share_drawn` is the
+    share of the weights in `blend_weights`, by which training draws. `ended_by` is input -> the setting because of
+    which the rest of the input is not read. `most_removed` is input -> the reason that removes the most of its
+    documents.
     """
     rows = []
     read = by_input(slices, records)
@@ -397,7 +401,7 @@ def contributions(
 
 
 def _limited(entry: AnyInput, own: Sequence[SliceRecord], ended_by: str) -> dict[str, Any]:
-    """What an entry of `contributions` has only where settings split or end the input."""
+    """Return the fields of an entry of `contributions` that it has only if settings skip, split or end the input."""
     whole = sum(record.whole_documents for record in own)
     found = {"skipped": sum(record.skipped for record in own)} if entry.skip and isinstance(entry, FilesInput) else {}
     found |= {"documents_split": whole} if entry.parts else {}
@@ -405,7 +409,8 @@ def _limited(entry: AnyInput, own: Sequence[SliceRecord], ended_by: str) -> dict
 
 
 def _other_records(own: Sequence[SliceRecord]) -> dict[str, Any]:
-    """The records of web archives that are no documents, where there are any. `not_pages` of them have a `doc`."""
+    """Return the counts of web-archive records that are no documents; empty without any. `not_pages` of them have a
+    `doc`."""
     others: OtherCounts = {}
     for record in own:
         add_counts(others, record.others)
@@ -415,11 +420,12 @@ def _other_records(own: Sequence[SliceRecord]) -> dict[str, Any]:
 def unreached_budgets(
     entries: Sequence[AnyInput], budget: Budget, slices: Sequence[Slice], records: Sequence[SliceRecord]
 ) -> list[str]:
-    """Return a warning for each data set, and for all together, that ended before its budget was reached."""
+    """Return a warning for each input that ended before its budget was reached, and one for the common budget."""
     read: dict[str, tuple[int, int]] = {}
     for input_slice, record in zip(slices, records, strict=True):
         documents, size = read.get(input_slice.source, (0, 0))
-        is_collected = bool(input_slice.ranges[0].file.label)  # so rejected ones are in the budget
+        # In collected files, rejected records count in the budget
+        is_collected = bool(input_slice.ranges[0].file.label)
         documents += record.documents_read - record.split if is_collected else record.whole_documents
         read[input_slice.source] = documents, size + record.bytes_read
     named = entries_by_name(entries)
@@ -447,8 +453,8 @@ def _is_reached(limit: AnyInput | Budget, counts: tuple[int, int]) -> bool:
 def check_minima(
     entries: Sequence[AnyInput], budget: Budget, slices: Sequence[Slice], records: Sequence[SliceRecord]
 ) -> None:
-    """Raise InputError if an input, or all inputs together, gave less text than their `min_bytes`, or fewer documents
-    than their `min_documents`."""
+    """Raise InputError if an input, or all inputs together, have less text than `min_bytes`, or fewer documents than
+    `min_documents`."""
     sizes, documents = Counter[str](), Counter[str]()
     for input_slice, record in zip(slices, records, strict=True):
         sizes[input_slice.source] += record.bytes_read

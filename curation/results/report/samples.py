@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts in the report: a few removed documents per reason, kept documents, pairs and groups of duplicates.
+"""Chooses texts for the report: a few removed documents per reason, kept documents, pairs and groups of duplicates.
 
-Hashes choose them, so they do not depend on slices and workers. Texts are cut, so the report stays small for documents
-of any size.
+Seeded hashes choose the documents, so the choice does not depend on slices and workers. Texts are shortened, so the
+report is small even if documents are large.
 """
 
 from __future__ import annotations
@@ -48,17 +48,18 @@ if TYPE_CHECKING:
     from curation.record.context import RunContext
     from curation.record.segment_state import SegmentState
 
-MAX_REASONS, MAX_COMPARED = 40, 20  # reasons with samples, of rules and of stages that compare: the most frequent ones
-SHOWN_CHARACTERS = 600  # of a text
-SHOWN_WORDS = 400  # of each text of a pair
+# The most frequent reasons get samples: of rules, and of stages that compare documents
+MAX_REASONS, MAX_COMPARED = 40, 20
+SHOWN_CHARACTERS = 600  # characters shown of a text
+SHOWN_WORDS = 400  # words shown of each text of a pair
 CONTEXT = 12  # words of a pair before and after a difference
-MAX_COMPARED_BYTES = 1 << 20  # of two texts whose Jaccard similarity is computed
+MAX_COMPARED_BYTES = 1 << 20  # maximum size of a text whose Jaccard similarity is computed
 SEED = 0
 
 
 class _Document(NamedTuple):
-    """A document of a partition. `text` has at most MAX_CHARACTERS, `whole` is the text if it is short enough to be
-    compared."""
+    """A document of a partition. `text` has at most MAX_CHARACTERS. `whole` is the whole text, or None if it is too
+    long to be compared."""
 
     slice: int
     row: int
@@ -66,18 +67,18 @@ class _Document(NamedTuple):
     text: str
     characters: int
     whole: str | None
-    position: int = -1  # among the rows of the segment
+    position: int = -1  # row number in the segment
 
 
 class Sampler(NamedTuple):
-    """The parts of a run from which its samples are drawn.
+    """Draws samples of a run from its parts.
 
     context    the run
     segments   the folders of all segments
     numbering  the numbers of documents
-    locations  their files and lines
+    locations  the files and lines of documents
     removed    the rows that corpus stages removed
-    state      the last segment
+    state      the state of the last segment
     """
 
     context: RunContext
@@ -133,7 +134,8 @@ class Sampler(NamedTuple):
         return tables[0]
 
     def warn_of_lost_groups(self, counts: Sequence[StageCount], inputs: Mapping[str, GroupTotals]) -> list[str]:
-        """Return the warnings of `lost_groups` and `source_code`. `inputs` has the counts of each input."""
+        """Return the warnings about lost groups, strings in bounded columns, and source code. `inputs` has the counts
+        of each input."""
         recipe, removed = self.context.plan.recipe, sum(count.removed for count in counts)
         stages = dict(zip(recipe.stage_names, recipe.stages, strict=True))
         columns = bounded_columns(stages) if removed else {}
@@ -144,7 +146,7 @@ class Sampler(NamedTuple):
         return [*warn_of_strings(sample, columns), *warn_of_code(sample, for_prose), *lost]
 
     def _sampled(self, counts: Sequence[StageCount]) -> Iterator[SampledDocument]:
-        """The sample of `lost_groups`: removed and kept documents."""
+        """Yield a sample of removed and kept documents, for the warnings about lost groups."""
         rows = self._candidates(held(0))
         seen = Counter(zip(rows.column("stage").to_pylist(), rows.column("reason").to_pylist(), strict=True))
         names = ("slice", ROW, TEXT, "values", "stage", "reason")
@@ -163,7 +165,7 @@ class Sampler(NamedTuple):
     def _sampled_rows(
         self, partitions: Partitions, rows: np.ndarray, lost: tuple[str, str] | None, total: int
     ) -> Iterator[SampledDocument]:
-        """The documents at rows of a segment, which are a sample of `total` documents."""
+        """Yield the documents at these rows of a segment, which are a sample of `total` documents."""
         rows = np.sort(rows)
         numbers, positions = partitions.locate(rows)
         for number in np.unique(numbers).tolist():
@@ -178,7 +180,7 @@ class Sampler(NamedTuple):
                     yield _sampled_one(self.numbering.slices[place], text, values, lost, total / len(rows))
 
     def _by_rules(self, samples: int, shown: set[tuple[int, str]]) -> dict[tuple[int, str], list[dict[str, Any]]]:
-        """The samples of documents that row stages removed, by stage and reason."""
+        """Return samples of documents that row stages removed, by stage and reason."""
         found: dict[tuple[int, str], list[dict[str, Any]]] = {}
         for row in sorted(self._candidates(samples).to_pylist(), key=lambda row: row["hash"]):
             key = row["stage"], row["reason"]
@@ -190,7 +192,7 @@ class Sampler(NamedTuple):
         return found
 
     def _spans(self, stage: int, reason: str, text: str) -> list[Span]:
-        """The parts of a text that break the rule by which a row stage removed it."""
+        """Return the parts of a text that break the rule for which a row stage removed the text."""
         return removing_spans(self.context.plan.recipe.stages[stage], reason, text)
 
     def _id(self, number: int, row: int, own: str | None) -> str:
@@ -213,7 +215,7 @@ class Sampler(NamedTuple):
         }
 
     def _kept(self, samples: int) -> np.ndarray:
-        """The rows of so many kept documents, chosen by a hash."""
+        """Return the rows of `samples` kept documents, chosen by a hash."""
         mask = load_mapped(self.state.mask)
         best = np.zeros(0, np.int64)
         for low, high in row_batches(0, len(mask)):
@@ -222,7 +224,7 @@ class Sampler(NamedTuple):
         return best
 
     def _documents(self, partitions: Partitions, rows: np.ndarray) -> Iterator[_Document]:
-        """The documents at rows of a segment, in their order."""
+        """Yield the documents at these rows of a segment, in the order of `rows`."""
         opened, table = -1, pa.table({})
         for at, number, position in zip(
             rows.tolist(), *(values.tolist() for values in partitions.locate(rows)), strict=True
@@ -239,7 +241,7 @@ class Sampler(NamedTuple):
             yield _Document(number, place, name, start, characters, whole, at)
 
     def _duplicates(self, rows: RemovedRows, samples: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """The samples of what a corpus stage removed: documents, and pairs of different texts."""
+        """Return samples of documents that a corpus stage removed: single documents, and pairs with different texts."""
         at = _chosen(rows.row, samples)
         documents, pairs = [], []
         for document, kept_row, value in zip(
@@ -261,8 +263,8 @@ class Sampler(NamedTuple):
         return documents, pairs
 
     def _link(self, rows: RemovedRows, document: _Document, kept: _Document, value: float) -> dict[str, Any] | None:
-        """The document through which a removed one is joined with the kept one, and their similarity; None without a
-        chain."""
+        """Return the document through which a chain joins a removed document with the kept one, and its similarity with
+        the removed document. None without a chain."""
         settings = msgspec.to_builtins(self.context.plan.recipe.stages[rows.stage])
         if kept.whole is None or not has_chains(settings) or not value < settings["threshold"]:
             return None
@@ -298,7 +300,8 @@ class Sampler(NamedTuple):
         }  # fmt: skip
 
     def _groups(self, rows: RemovedRows, counts: Sequence[StageCount], samples: int) -> dict[str, Any] | None:
-        """The groups of duplicates of a corpus stage by size, and the largest one; None without groups."""
+        """Return the sizes of the groups of duplicates of a corpus stage, and its largest group; None without
+        groups."""
         kept = np.sort(rows.kept_row[rows.kept_row >= 0])
         if rows.index_folder or not len(kept):
             return None
@@ -318,7 +321,7 @@ class Sampler(NamedTuple):
 
 
 def _chosen(rows: np.ndarray, samples: int) -> np.ndarray:
-    """The positions of the rows with the smallest seeded hashes, in the order of the hashes."""
+    """Return the positions of the rows with the smallest seeded hashes, in the order of the hashes."""
     best = np.zeros(0, np.int64)
     hashes = np.zeros(0, np.uint64)
     for batch in batches_of(len(rows)):
@@ -331,13 +334,14 @@ def _chosen(rows: np.ndarray, samples: int) -> np.ndarray:
 
 
 def _equal(rows: np.ndarray, row: int) -> Iterator[tuple[int, np.ndarray]]:
-    """The positions of a row in an array, in batches: the first of each batch, and positions from there."""
+    """Yield the positions of a row number in an array, batch by batch: the start of a batch, and positions relative to
+    it."""
     for batch in batches_of(len(rows)):
         yield batch.start, np.flatnonzero(rows[batch] == row)
 
 
 def _context(words: list[str]) -> list[str]:
-    """Words that both texts have, without those far from a difference."""
+    """Return words that both texts share, without those that are far from a difference."""
     return words if len(words) <= 3 * CONTEXT else [*words[:CONTEXT], "[…]", *words[-CONTEXT:]]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report as text: the funnel and the numbers."""
+"""Formats the report as text: the funnel, the key numbers, and the lines that a run prints."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from curation.tokens.forms import FORMS
 SHOWN_SHARDS = 20
 LARGEST = 5  # reasons of a step in the funnel
 ONE_LINE = "the funnel in one line, with shares of the documents read: "
-SHORT = "short"  # the reason of a rule for a minimum number of words
+SHORT = "short"  # reason of a rule with a minimum number of words
 
 
 def numbers(content: dict[str, Any]) -> dict[str, Any]:
     """Return the key numbers of a report (content of `report.json`).
 
-    They are original, duplicates_removed, duplicates_removed_by_stage, kept, raw_bytes, final_bytes and retention (kept
-    without copies / original). short_removed is there if a rule has the reason `short`; tokens and tokens_per_byte if
-    the run writes tokens. Each form adds its own numbers.
+    They are original, duplicates_removed, duplicates_removed_by_stage, kept, raw_bytes, final_bytes, and retention
+    (kept without copies / original). If a rule has the reason `short`, there is short_removed. If the run writes
+    tokens, there are tokens, tokens_per_byte and tokens_per_document. Each form adds its own numbers.
     """
     documents, stages = content["documents"], content["stages"]
     finds = [stage for stage in stages if stage.get("finds_duplicates", stage.get("compares"))]
@@ -54,7 +54,7 @@ def numbers(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _has_short(stage: dict[str, Any]) -> bool:
-    """Whether a rule of a stage in the recipe has the reason `short`."""
+    """Return whether a rule of a stage in the recipe has the reason `short`."""
     return any(rule.get("reason") == SHORT for rule in stage.get("rules", []) if isinstance(rule, dict))
 
 
@@ -79,7 +79,7 @@ def totals(content: dict[str, Any]) -> list[str]:
 
 
 def _short_lengths(content: dict[str, Any]) -> list[str]:
-    """The least words of the rules with the reason `short`."""
+    """Return the minimum numbers of words of the rules with the reason `short`."""
     rules = [rule for stage in content["recipe"]["stages"] for rule in stage.get("rules", []) if isinstance(rule, dict)]
     return [
         f"{rule['min']:g}"
@@ -106,17 +106,18 @@ def saved_lines(content: dict[str, Any], folder: str) -> list[str]:
 
 
 def form_lines(content: dict[str, Any]) -> list[str]:
-    """Return the lines on the token files of each form."""
+    """Return the lines about the token files of each form."""
     return [line for name, splits in content["forms"].items() for line in FORMS[name].lines(list(splits.values()))]
 
 
 def stage_lines(content: dict[str, Any]) -> list[str]:
-    """Return the lines that stages add under the funnel, each with the stage's name."""
+    """Return the lines that stages add below the funnel, each with the name of its stage."""
     return [f"{stage['name']}: {line}" for stage in content["stages"] for line in stage.get("lines", [])]
 
 
 def funnel_line(content: dict[str, Any]) -> str:
-    """Return the funnel as one line, with the documents kept by each removing stage and their share of those read.
+    """Return the funnel as one line. It has the documents after each stage that removes documents, and their share of
+    the documents read.
 
     Example: `[parse] docs=1.0M  [langid] kept=600k (60%)  ...  [tokens] total=180M shards=2 per_byte=0.22`.
     """
@@ -143,10 +144,10 @@ def funnel_line(content: dict[str, Any]) -> str:
 class FunnelRow(NamedTuple):
     """A step of the funnel, or a reason of the step above it.
 
-    documents   after the step; negative: removed for the reason
-    share       of the documents read
-    step_share  of the documents that reached the step; None for what is no stage
-    bytes       of text after the step
+    documents   number of documents after the step; negative: removed for the reason
+    share       share of the documents read
+    step_share  share of the documents that reached the stage; None if the step is no stage
+    bytes       bytes of text after the step
     """
 
     step: str
@@ -158,8 +159,8 @@ class FunnelRow(NamedTuple):
 
 
 def funnel(content: dict[str, Any]) -> list[FunnelRow]:
-    """Return the rows of the funnel. Records that `skip` and `sample` leave out are not read: their share is of these
-    and the documents read."""
+    """Return the rows of the funnel. Records that `skip` and `sample` leave out do not count as read. Their share is
+    that of all these records together with the documents read."""
     documents = content["documents"]
     total = max(documents["read"], 1)
     rows: list[FunnelRow] = []
@@ -182,8 +183,8 @@ def funnel(content: dict[str, Any]) -> list[FunnelRow]:
 
 
 def shown_rows(content: dict[str, Any], every_reason: bool) -> list[tuple[str, str, str, str, str]]:
-    """Return the funnel as text: (step or indented reason, documents, share, share of the step, MB). Of each step the
-    `LARGEST` reasons, and one row for its others."""
+    """Return the funnel as text: (step or indented reason, documents, share, share of the step, MB). Each step has its
+    `LARGEST` reasons, and one row for all others."""
     rows: list[tuple[str, str, str, str, str]] = []
     reasons: list[FunnelRow] = []
 
@@ -210,9 +211,9 @@ def _shares(row: FunnelRow) -> tuple[str, str]:
 
 
 def print_funnel(content: dict[str, Any], verbose: bool = False) -> None:
-    """Print the funnel, what it does not show, and the warnings of a report to standard output.
+    """Print the funnel, further lines, and the warnings of a report to standard output.
 
-    verbose  true prints all reasons and the funnel in one line too
+    verbose  true: also print all reasons, and the funnel in one line
     """
     from rich.console import Console
     from rich.table import Table
@@ -242,7 +243,7 @@ def _warning_lines(content: dict[str, Any]) -> list[str]:
 
 
 def _shown_lines(content: dict[str, Any], verbose: bool) -> list[str]:
-    """The lines below the funnel."""
+    """Return the lines below the funnel."""
     return [
         *missing_documents(content),
         *stage_lines(content),
@@ -259,7 +260,7 @@ def _token_lines(content: dict[str, Any]) -> list[str]:
     if not tokens:
         return []
     name, each = printable_line(tokens["tokenizer"]["name"]), tokens["count"] / max(tokens["documents"], 1)
-    empty = tokens.get("empty_documents", 0)  # stages may leave nothing of a text
+    empty = tokens.get("empty_documents", 0)  # a stage may remove all characters of a text
     return [
         f"{tokens['count']:,} tokens ({name}, {tokens['dtype']}) in {counted(tokens['documents'], 'document')}, "
         f"{tokens['per_byte']:.3f} per byte, {each:,.1f} per document"

@@ -1,2 +1,3 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sections of the page `report.html`, one module per concern. `curation.results.report.html` puts them together."""
+"""Parts of the page `report.html`: charts, script and templates. `curation.results.report.html` makes the page from
+them."""

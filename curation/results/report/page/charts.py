@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Histograms from tallies in fixed bins, which `charts.html` draws. `live.js` reads their scale from `data-bins`."""
+"""Computes histograms from tallies in fixed bins. `charts.html` draws them, and `live.js` reads their scale from
+`data-bins`."""
 
 from __future__ import annotations
 
@@ -13,11 +14,11 @@ from curation.base.errors import counted
 from curation.results.report.page.rendering import number
 from curation.rules.tallies import SHARES, bins_of, start_of
 
-WIDTH, HEIGHT, TOP, BASE = 320, 118, 16, 98  # of the drawing; its bars lie between TOP and BASE
-LETTER, GAP = 6.2, 8.0  # width of a letter of an axis, and least distance of two numbers there
-MAX_STEPS = 6  # of an axis of shares
+WIDTH, HEIGHT, TOP, BASE = 320, 118, 16, 98  # size of the drawing; its bars are between TOP and BASE
+LETTER, GAP = 6.2, 8.0  # width of a letter at the axis, and minimum distance of two numbers
+MAX_STEPS = 6  # maximum steps of an axis of shares
 STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.25)
-TAIL = 0.001  # of the documents may lie outside the drawn range on either side; they are in the first or last bar
+TAIL = 0.001  # share of documents outside the drawn range at either side; they count in the first or last bar
 
 
 class BinCounts(NamedTuple):
@@ -29,25 +30,25 @@ class BinCounts(NamedTuple):
     zeros: bool
 
     def place(self, value: float) -> float:
-        """Return the x of a value, clipped to the drawing."""
+        """Return the x coordinate of a value, clipped to the drawing."""
         at = int(bins_of(np.array([value]), self.share)[0])
         low, high = start_of(at, self.share), start_of(at + 1, self.share)
         inside = (value - low) / (high - low) if value < high and high > low else 0.0
         return WIDTH * min(max((at + inside - self.first) / len(self.values), 0.0), 1.0)
 
     def start(self, place: int) -> float:
-        """Return the first value of a drawn bin, or the end of the last one. The bin of zeros is drawn with a gap."""
+        """Return the first value of a drawn bin, or the end of the last bin. After the bin of zeros there is a gap."""
         at = self.first + place
         return 0.0 if self.zeros and place == 0 else min(start_of(at, self.share), 1.0 if self.share else math.inf)
 
 
 def drawn(tallies: Sequence[Mapping[str, Any]], bounds: Sequence[float] = ()) -> list[BinCounts]:
-    """Return tallies over one range of bins, which holds the bounds too."""
+    """Return tallies over the same range of bins, which includes the bounds."""
     share = bool(tallies[0]["share"])
     zeros = not share and any(0 in tally["bins"] for tally in tallies)
     ranges = [_range(tally) for tally in tallies if tally["counts"]]
     ranges += [(at, at) for at in bins_of(np.array(bounds, np.float64), share).tolist()] if bounds else []
-    if zeros:  # no value is between 0 and the smallest other one
+    if zeros:  # no value is between 0 and the smallest other value
         others = [min((at for at in tally["bins"] if at), default=0) for tally in tallies]
         ranges = [(max(low, min(filter(None, others), default=1)), max(high, 1)) for low, high in ranges]
     first, last = min((low for low, _ in ranges), default=0), max((high for _, high in ranges), default=0)
@@ -74,7 +75,7 @@ def _range(tally: Mapping[str, Any]) -> tuple[int, int]:
 
 
 class Bar(NamedTuple):
-    """A bar of a histogram. `name` is the class that has its colour."""
+    """A bar of a histogram. `name` is the CSS class with its colour."""
 
     x: float
     width: float
@@ -84,7 +85,7 @@ class Bar(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A number at a place of the axis, with its anchor."""
+    """A number at the axis: its x coordinate, text, and SVG anchor."""
 
     x: float
     text: str
@@ -92,7 +93,7 @@ class Mark(NamedTuple):
 
 
 class HistogramChart(NamedTuple):
-    """What `charts.html` draws: bars, or the outline of all bars of a colour, with bounds and an axis."""
+    """The data that `charts.html` draws: bars, or one outline per colour, with bounds and an axis."""
 
     scale: str
     bars: list[Bar]
@@ -125,7 +126,7 @@ def histogram(tally: Mapping[str, Any], small: bool = False) -> HistogramChart:
 
 
 def pairs_of_bars(before: Mapping[str, Any], after: Mapping[str, Any], unit: str = "") -> HistogramChart:
-    """Return two histograms over each other: documents before, pale, and after."""
+    """Return two histograms over each other: pale bars for documents before, other bars for documents after."""
     both = drawn([before, after])
     top = max(max(counts.values, default=0) for counts in both) or 1
     bars = []
@@ -158,7 +159,7 @@ def _value(value: float, unit: str) -> str:
 
 
 def _outlines(bars: Sequence[Bar]) -> dict[str, str]:
-    """Return the corners of the outline of the bars of each colour; `bars` from left to right."""
+    """Return, for each colour, the corners of the outline of its bars. `bars` are from left to right."""
     points: dict[str, list[str]] = {}
     for bar in bars:
         left, right = (f"{x:.1f}".removesuffix(".0") for x in (bar.x, bar.x + bar.width))
@@ -176,7 +177,7 @@ def _scale(counts: BinCounts) -> str:
 
 
 def _axis(counts: BinCounts, unit: str = "") -> list[Mark]:
-    """The numbers of the axis, from left to right, none over another."""
+    """Return the numbers of the axis, from left to right, without overlaps."""
     low, high = (counts.start(place) for place in (0, len(counts.values)))
     values = _shares(low, high) if counts.share else _powers(counts, high)
     found: list[Mark] = []
@@ -193,7 +194,7 @@ def _axis(counts: BinCounts, unit: str = "") -> list[Mark]:
 
 
 def _anchor(x: float, half: float) -> str:
-    """The anchor of a text at x, so that the text lies in the drawing."""
+    """Return the anchor for a text at x, so that the text is inside the drawing."""
     return "start" if x < half else "end" if x > WIDTH - half else "middle"
 
 
@@ -204,7 +205,8 @@ def _shares(low: float, high: float) -> list[float]:
 
 
 def _powers(counts: BinCounts, high: float) -> list[float]:
-    """Powers of 10 in the drawn range, with twice and five times these if there are few; 0 if it is drawn."""
+    """Return the powers of 10 in the drawn range; if they are few, also twice and five times each. 0 is included if it
+    is drawn."""
     least = counts.start(2 if counts.zeros and len(counts.values) > 2 else 0)  # a gap follows the bin of 0
     low = max(least, start_of(1, False))
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(max(high, low))) + 1)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The script of the page and its data: measures of a sample, by which it moves the bounds of rules.
+"""The script of the page, which lets readers move the bounds of rules, and its data: the measures of a sample.
 
-The policy of the page allows this one script, by its digest, and no network.
+The security policy of the page allows only this script, by its digest, and no network.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from curation.base.system.terminal import UNSAFE, printable
 
 SCRIPT = Path(__file__).with_name("live.js").read_text("utf-8")
 SCRIPT_DIGEST = b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
-DATA_BYTES = 1_750_000  # of all filters; the first ones have sliders
+DATA_BYTES = 1_750_000  # maximum for all filters; filters beyond it get no sliders
 
 Key = tuple[int, int, str, str, float, float]  # column, group (-1: all documents), reason, measure, bounds
 
@@ -27,8 +27,8 @@ Key = tuple[int, int, str, str, float, float]  # column, group (-1: all document
 class Sliders:
     """The filters whose rules have sliders.
 
-    filters  stage -> its place among the data
-    rules    stage -> rule -> its place among the rules of the filter
+    filters  stage -> index of its data
+    rules    stage -> rule -> index among the rules of the filter
     data     JSON for the script
     """
 
@@ -50,13 +50,14 @@ class Sliders:
         self.data = UNSAFE.sub(lambda found: f"\\{printable(found[0])}", data)  # the script shows `\u202e` as text
 
     def place(self, stage: str, rule: Mapping[str, Any], column: int = -1, group: int = -1) -> int | None:
-        """Return the place of a rule of `report.json` among those of its filter; None without sliders."""
+        """Return the index of a rule of `report.json` among the rules of its filter; None if it has no slider."""
         key = column, group, rule["reason"], rule["measure"], *_bounds(rule)
         return self.rules.get(stage, {}).get(key)
 
 
 def _counts(stage: Mapping[str, Any]) -> dict[str, Any]:
-    """The removed documents of a filter, and the documents and removed ones of each group."""
+    """Return the number of removed documents of a filter; and for each group, its documents and its removed
+    documents."""
     sizes = [
         [[group["documents"], sum(group["reasons"].values())] for group in column["groups"] if "rules" in group]
         for column in stage.get("groups", [])

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Renders the templates of this folder. All text from outside is escaped, cut and free of control characters.
 
-`{{ }}` does so with every string, and writes whole numbers with commas. Only what a template writes is HTML.
+`{{ }}` does this with every string, and writes whole numbers with commas. Only the text of templates is HTML.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from curation.results.report.marks import Span, pieces
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-MAX_CHARACTERS = 300  # of a name, reason, path or line
+MAX_CHARACTERS = 300  # maximum characters of a name, reason, path or line
 
 
 def rendered(template: str, content: Mapping[str, Any]) -> str:
@@ -51,7 +51,7 @@ def _shown(value: Any) -> Any:
 
 
 def _block(text: str, marks: Iterable[Span] = ()) -> str:
-    """Text of several lines with its marked parts."""
+    """Return text of several lines as HTML, with its marked parts."""
     from markupsafe import Markup, escape
 
     parts = ((escape(printable(part)), marked) for part, marked in pieces(text, list(marks)))
@@ -61,9 +61,9 @@ def _block(text: str, marks: Iterable[Span] = ()) -> str:
 def fit(
     shown: Callable[[Any], str], entries: Sequence[Any], max_bytes: int, most: int | None = None
 ) -> tuple[str, int]:
-    """Return as many entries as `max_bytes` hold, `most` at most, and the number of the others.
+    """Return the first entries as HTML of at most `max_bytes`, at most `most` entries; and the number of the others.
 
-    shown   macro that renders an entry
+    shown   template macro that renders an entry
     """
     from markupsafe import Markup
 
@@ -78,22 +78,23 @@ def fit(
 
 
 def ranked(counts: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Return the names with their counts above 0, the largest first."""
+    """Return the names with counts above 0, sorted by count, the largest first."""
     return sorted(filter(itemgetter(1), counts.items()), key=lambda pair: (-pair[1], pair[0]))
 
 
 def size(bytes_: float) -> str:
-    """Return a number of bytes for people."""
+    """Return a number of bytes as readable text."""
     return f"{bytes_ / 1e6:,.1f} MB" if 1e6 <= bytes_ < 1e7 else shown_bytes(bytes_)
 
 
 def number(value: float) -> str:
-    """Return a value of a measure for people."""
+    """Return a measure's value as readable text."""
     return f"{value:,.0f}" if value == int(value) else f"{value:.3g}"
 
 
 def percent(part: float, whole: float) -> str:
-    """Return a share in percent with one digit after the point, two below 1 %. The script has the same rule."""
+    """Return a share in percent with one digit after the point, or two digits below 1 %. The script uses the same
+    rule."""
     share = 100 * part / whole if whole else 0.0
     return "<0.01%" if 0 < share < 0.01 else f"{share:.{2 if 0 < share < 1 else 1}f}%"
 
@@ -104,5 +105,5 @@ def signed(number: int) -> str:
 
 
 def share(part: float, whole: float) -> float:
-    """Return a share of at most 1; 0 of nothing."""
+    """Return `part / whole`, at most 1; 0 if `whole` is 0."""
     return min(part / whole, 1.0) if whole else 0.0
