@@ -25,8 +25,8 @@ if TYPE_CHECKING:  # training imports this module and needs no Arrow
 Loaded = TypeVar("Loaded")
 
 AT_ONCE = 1 << 16  # items of a batch
-TRIES = 5  # of a header, which NumPy parses as Python: in 3.11, threads that parse at once may get a SystemError
-MAX_GROWTH = 100  # of a compressed .npz file, to protect the memory; its numbers rarely shrink to a tenth
+TRIES = 5  # NumPy parses a header as Python; in Python 3.11, threads that parse at once may get a SystemError
+MAX_GROWTH = 100  # maximum ratio of array bytes to .npz bytes; a valid file rarely exceeds 10
 GOLDEN = 0x9E3779B97F4A7C15  # of SplitMix64
 
 
@@ -307,7 +307,8 @@ def text_bytes_of(table: pa.Table) -> int:
 
 
 def seeded_hashes(numbers: np.ndarray, seed: int) -> np.ndarray:
-    """Return a seeded hash of each number (at least 0): uint64. The numbers with the smallest are a sample."""
+    """Return a seeded hash (uint64) of each number (0 or more). The numbers with the smallest hashes are a random
+    sample."""
     return split_mix(numbers.astype(np.uint64) + np.uint64((seed + 1) * GOLDEN % 2**64))
 
 

@@ -119,7 +119,7 @@ def same_state(before: State, now: State) -> State:
 
 
 def check_part(content_range: str, start: int, stop: int, length: int) -> int:
-    """Return the size of the file by an answer to a request for the bytes from `start` to `stop` (exclusive).
+    """Return the size of the file, from a response to a request for the bytes from `start` to `stop` (exclusive).
 
     content_range   the header Content-Range; "" without it
     length          bytes of the response

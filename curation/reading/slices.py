@@ -17,7 +17,7 @@ MAX_FILES_PER_SLICE = 1000
 
 
 def plan_slices(files: Sequence[SourceFile], slice_bytes: int) -> list[Slice]:
-    """As `cut_slices`, as a list, for inputs whose slices fit in memory."""
+    """Return the slices of `cut_slices` as a list, for inputs whose slices fit in memory."""
     return list(cut_slices(files, slice_bytes))
 
 

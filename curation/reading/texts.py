@@ -26,7 +26,8 @@ SLICE_BYTES = BATCH_BYTES = 16 << 20
 
 
 def local_inputs(given: object, start: str) -> list[AnyInput]:
-    """Return inputs. InputError: one that only runs can read. `start` begins messages."""
+    """Return the inputs `given`. Raises InputError for an input that only runs can read; its message begins with
+    `start`."""
     try:
         inputs = list_inputs(given)
     except ValueError as error:

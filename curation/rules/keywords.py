@@ -13,7 +13,8 @@ EXAMPLES = {"min": "50", "max": "100000"}
 
 
 def as_rule(name: str, value: object) -> str:
-    """Return the rule that a name stands for: `{words: {min: 50}}` for `min_words`; "" if it names no measure.
+    """Return the rule that corresponds to a name, such as `{words: {min: 50}}` for `min_words`; "" if it names no
+    measure.
 
     value   the bound in the rule; if it is no number, an example is used
     """

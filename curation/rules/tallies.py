@@ -61,7 +61,7 @@ def start_of(number: int, share: bool) -> float:
 
 
 def tally_of(values: np.ndarray) -> Tally:
-    """Return the tally of values that have no bounds."""
+    """Return the tally of values; no bounds are counted."""
     counts = np.bincount(bins_of(values, False), minlength=SIZE)
     bins = np.flatnonzero(counts)
     return Tally(share=False, bins=bins.tolist(), counts=counts[bins].tolist())

@@ -81,7 +81,7 @@ class ArrayTask(NamedTuple):
 
 
 def parse_array_task(text: str, expire_seconds: float) -> ArrayTask:
-    """Return the array task that `NUMBER/COUNT` names. EngineError for anything else."""
+    """Return the array task that the text `NUMBER/COUNT` names. Raises EngineError for any other text."""
     match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
     if not match:
         raise EngineError(f"an array task is NUMBER/COUNT, such as 3/100, not {text!r}")

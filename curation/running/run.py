@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The runner: plan, session and report around the phases. `docs/phases.md` has a table of the phases.
+"""The runner: it makes the plan, opens the session, runs the phases, and writes the report. `docs/phases.md` has a
+table of the phases.
 
 The runner skips each task that has a done-record, so a killed run resumes. This module never reads a document.
 """

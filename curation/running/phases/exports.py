@@ -175,7 +175,7 @@ class CleanedFile(NamedTuple):
 
 
 def write_cleaned_file(output: Output, folder: Path, file: CleanedFile, split: Collection[str]) -> dict[str, str]:
-    """Write a file of `cleaned/`, rows of `documents/` including copies; return path -> SHA-256.
+    """Write a file of `cleaned/` from rows of `documents/`, including copies. Return path -> SHA-256.
 
     split   names of the inputs whose documents are split, for `output.join`
     """
