@@ -156,7 +156,8 @@ class Engine(Protocol):
         Both engines write the same rows and types, but not the same bytes. `schema` is the schema of the tables. The
         file has the schema `curation.base.parquet.file_schema(schema)`, and nulls in place of NaN. `options` are those
         of pyarrow's ParquetWriter; the GPU engine uses only `compression` and `data_page_size`. The GPU engine writes
-        strings, numbers and bool. EngineError: cuDF cannot write the columns. InputError: a string of 2 GiB or more."""
+        strings, numbers and bool. Raises EngineError if cuDF cannot write the columns, and InputError for a string of 2
+        GiB or more."""
         ...
 
     # text.py
@@ -319,7 +320,7 @@ class Engine(Protocol):
     def nearest_vectors(self, vectors: np.ndarray, others: np.ndarray, weights: np.ndarray, count: int) -> np.ndarray:
         """Return for each vector the positions of its `count` nearest `others`, nearest first: int32, shape (n, count).
 
-        Vectors and others are int8. The nearest is the one with the highest float32 product: the exact dot product
+        `vectors` and `others` are int8. The nearest is the one with the highest float32 product: the exact dot product
         times its weight (float32, one per vector of `others`). If products are equal, the first one is nearer. `count`
         is at most len(others)."""
         ...

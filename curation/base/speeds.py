@@ -67,7 +67,7 @@ BATCH_MILLISECONDS = {
     "tokens": 1.73,
 }
 PYTHON_FACTOR = 10
-DOCUMENT_BYTES = 1_500  # of a document, if unknown: the mean of tests/data/corpus.jsonl.gz
+DOCUMENT_BYTES = 1_500  # assumed size of a document: the mean of tests/data/corpus.jsonl.gz
 # Maximum bytes and documents of a batch, as in `gpu_pipeline.session` and `curation.reading.lines`; for tokens, of a
 # row group of `documents/`
 BATCH_LIMITS = 256 << 20, 1 << 16

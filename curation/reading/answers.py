@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 # Limits of requests. A transfer may take any time, as long as bytes of the file arrive.
-SILENT_SECONDS = 60  # maximum without a byte of the file
+SILENT_SECONDS = 60  # maximum time in which no byte of the file arrives
 ANSWER_SECONDS = 60  # maximum from a request to the end of the headers of its response, with all redirects
 LIST_SECONDS = 3600  # maximum for all requests of a listing
 NOTICE_SECONDS = 5.0  # without a response, until the log names the address

@@ -39,7 +39,7 @@ PIECE_BYTES = 256 << 10  # size of a piece of a file, or of the text of a row gr
 LINES_PIECE_BYTES = 8 << 10
 ROOT_BYTES = 32  # a file that is one document has sqrt(size) / 32 pieces, so a long one is drawn more likely
 UNIT_BYTES = 32 << 10  # text of a batch
-MAX_HEAD_BYTES = 1 << 20  # for all URLs and all files whose texts are slow to extract together, if they are few
+MAX_HEAD_BYTES = 1 << 20  # in total, for URLs and for files whose texts are slow to extract, if there are few of these
 # For all other files together
 SCAN_BYTES = {"": 32 << 20, "gzip": 12 << 20, "zstd": 12 << 20, "bzip2": 2 << 20, "xz": 6 << 20}
 SCANNED_PARTS = 16 << 20  # a larger file of row groups is not scanned

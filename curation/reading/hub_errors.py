@@ -144,8 +144,8 @@ def _of_no_hub(error: Exception, _: HubInput, __: str) -> str:
 def chain(error: BaseException | None) -> Iterator[BaseException]:
     """Yield an error and its causes (`__cause__` or `__context__`).
 
-    `datasets` requests files that a data set need not have, such as README.md. While it handles their 404, other errors
-    may be raised. Such a 404 and its causes are left out.
+    `datasets` requests files that a data set need not have, such as README.md. If such a request gets a 404, and
+    another error is raised while `datasets` handles it, the chain ends before the 404.
     """
     seen: set[int] = set()
     while error is not None and id(error) not in seen and not (seen and type(error).__name__ in ABSENT_FILES):

@@ -39,7 +39,7 @@ CLOSED_BY_OTHERS = {  # tags that other tags close, and tags without content
 WEIGHTS = dict.fromkeys(CLOSED_BY_OTHERS, 0) | dict.fromkeys(FORMATTING, FORMATTING_WEIGHT)
 TAG = re.compile(rb"<(/?[a-z][a-z0-9:-]*)")
 LONG_TAG = re.compile(rb"<[a-zA-Z][^<>]{%d,}" % (2 * MAX_ATTRIBUTES))
-MAX_TAGS = 100_000  # for trafilatura and jusText, start and end tags: up to 4 s and 217 MB
+MAX_TAGS = 100_000  # start and end tags of a page for trafilatura and jusText; so many take up to 4 s and 217 MB
 MAX_BREAKS = 15_000  # of these, tags that may end a paragraph: up to 26 s if each paragraph is a word
 BREAKS = {
     b"blockquote", b"body", b"br", b"caption", b"center", b"col", b"colgroup", b"dd", b"div", b"dl", b"dt", b"fieldset",

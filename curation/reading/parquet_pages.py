@@ -21,7 +21,7 @@ from curation.reading.documents import LINES_AT_ONCE
 
 MIN_ROWS = 8  # minimum rows to decode at once: a step takes 40 us, and the bound of a page may be far above its values
 UNKNOWN_BYTES = 1 << 40  # assumed for an unknown row, so that only MIN_ROWS are decoded at once
-HEADER_BYTES, MAX_HEADER_BYTES = 1 << 9, 1 << 20  # headers with statistics are long
+HEADER_BYTES, MAX_HEADER_BYTES = 1 << 9, 1 << 20  # first attempt, second attempt: headers with statistics are long
 MAX_DICTIONARY_BYTES = 1 << 26
 ROW_BYTES = 16  # of a row without its values: offsets
 SPELLED_OUT = (0, 6)  # PLAIN, DELTA_LENGTH_BYTE_ARRAY
@@ -75,7 +75,7 @@ def _dictionary_columns(opened: pq.ParquetFile) -> set[str]:
 
 def _line_of(file: BinaryIO, column: Any, rows: int, stays: bool) -> RowBounds:
     """Return the bounds of a column in a row group. `stays`: whether Arrow keeps positions in a dictionary."""
-    # Numbers, or a list, whose pages do not show its rows
+    # A column of numbers, or a list: the pages of a list do not show where its rows begin
     if column.physical_type in WIDTHS or "." in column.path_in_schema:
         size = max(column.num_values * WIDTHS.get(column.physical_type, 0), column.total_uncompressed_size)
         return RowBounds(np.array([0, rows]), np.array([0, size]))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A warning about records that are no documents, for inputs that are read outside a run. It has their number and the
-first examples."""
+"""A warning about records that are no documents, for inputs that are read outside a run. It states the number of these
+records and shows the first ones."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ class S3File:
                 return await self._files._call_s3(method, self._files.req_kw, **self._object, **parameters)
         except TimeoutError:
             raise AnswerError(f"the store does not answer within {answers.ANSWER_SECONDS:g} s") from None
-        except FileNotFoundError:  # without its cause, which `cause_of` would return
+        except FileNotFoundError:  # raised anew without its cause: `cause_of` would return the cause
             raise FileNotFoundError(self._object["Key"]) from None
         except OSError as error:
             if error.errno == errno.EINVAL and "pre-condition" in str(error):
@@ -148,7 +148,7 @@ class OtherFile:
             self._at += len(block)
 
     def sends_ranges(self, is_sure: bool) -> bool:
-        """Return whether the length is known, since such a file can seek."""
+        """Return whether the file can seek, which it can if its length is known."""
         return self.said.size != UNKNOWN_SIZE
 
     def close(self) -> None:

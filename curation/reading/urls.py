@@ -15,7 +15,7 @@ PROTOCOL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 HTTP = ("http", "https")
 HIDDEN = "***"
 LITERAL = "literal::"  # prefix of the URL of an object whose key is used unchanged, even with `?`, `#` or `::`
-KEY_MARKS = ("?", "#", "::")  # they have a special meaning in other URLs
+KEY_MARKS = ("?", "#", "::")  # these have a special meaning in all other URLs
 REFERENCE = "reference"
 REFUSED = "reference:// is refused: fsspec runs templates of such a file as code. Name the files themselves"
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 EXPECTED = {"text": "strings", "number": "numbers", "truth": "columns of true and false"}
 NUMBER = r"^[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$"
-MARK = r"\0!"  # replacement of a match: the match and one more byte
+MARK = r"\0!"  # replaces a match with itself and one more byte
 
 
 def kind_of(value: object) -> str:

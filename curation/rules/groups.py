@@ -71,7 +71,7 @@ class Groups:
         return self.find(value) is not None or (value == OTHER and has_others)
 
     def value(self, number: int) -> str:
-        """Return the first value that a group lists; `other` if it lists none."""
+        """Return the first value that a group lists; `other` if the group lists none."""
         return next(iter(self._values.get(number, [])), OTHER)
 
     @cached_property
@@ -122,8 +122,8 @@ class Groups:
             )
 
     def check_values(self, values: Sequence[str], stage: str) -> None:
-        """Raise RecipeError if a stage can write values without rules. Also if it can write none of the values that
-        have rules."""
+        """Raise RecipeError if the stage can write a value without rules, or can write none of the values that have
+        rules."""
         if values and not any(self.find(value) is not None for value in values):
             raise RecipeError(
                 f"rules per {self.column}: the stage {stage} writes {_first([*map(repr, values)])}, and no group lists "

@@ -314,7 +314,7 @@ def count_listed(column: pa.ChunkedArray, listed: Listed, words: str = "") -> np
     for start, chunk in _chunks(column):
         data, offsets = text_buffers(hosts_of(chunk) if listed.as_ == "domain" else chunk)
         out = counts[start : start + len(chunk)]
-        # Takes memory only where it is written
+        # The system gives such an array memory only for the pages that are written
         stamps = np.zeros(len(entries.keys) if len(entries.lengths) else 0, np.uint32)
         if listed.as_ == WORD:
             mask = sum(1 << (length - 1) for length in entries.lengths.tolist())

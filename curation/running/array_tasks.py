@@ -373,7 +373,7 @@ class ArrayDriver:
         board.make_folders()
         new = member.folder / f"phase-{lease.generation}.new"
         new.write_bytes(phase.encoded())
-        os.replace(new, new.with_suffix(".json"))  # not synced: its readers would not survive a crash either
+        os.replace(new, new.with_suffix(".json"))  # not synced: a crash of the machine also ends all readers
 
         def run(number: int) -> None:
             function(by_number[number])

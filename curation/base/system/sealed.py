@@ -18,7 +18,7 @@ from curation.base.system.damage import reading
 from curation.base.system.files import commit
 from curation.base.system.shared_files import read_whole
 
-KEY, BARE = b'"content_sha256":"', "*"  # BARE: key for a value that is no JSON object
+KEY, BARE = b'"content_sha256":"', "*"  # BARE: the key under which a value that is no JSON object is stored
 END = len(KEY) + 64 + len(b'"}\n')
 
 

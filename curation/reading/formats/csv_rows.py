@@ -122,8 +122,8 @@ class CsvRows:
             self.line += self._height(self.row)
 
     def _height(self, lines: list[str]) -> int:
-        """Return the number of lines that `lines` have in the file. There, a line whose end is escaped is one line, and
-        here it is joined with the next."""
+        """Return how many lines of the file `lines` are. A line whose end is escaped is joined here with the next line;
+        in the file they are two lines."""
         return len(lines) + (sum(map(self.escapes.joined, lines)) if self.escapes else 0)
 
     def _reader(self) -> Any:
@@ -240,7 +240,7 @@ class _Escapes:
         return self.escaped.sub(lambda match: ESCAPED + codes[match[1]] if match[1] in codes else match[0], line)
 
     def restored(self, value: str) -> str | None:
-        """Return a value as it was before it was written; None for the null of databases."""
+        """Return a value with its escapes decoded; None for the null of databases."""
         if value == f"{self.escape}N":
             return None
         return self.special.sub(self._character, value) if ESCAPED in value or self.escape in value else value

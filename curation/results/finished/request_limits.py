@@ -3,8 +3,8 @@
 
 A request fails if its response is not complete SILENT_SECONDS after its start, or after the last bytes of a file that
 it sends. So an upload may take any time while the server accepts bytes, and a response that arrives too slowly ends.
-The limits of the libraries do not suffice. They are for each byte, or for a request as a whole. aiohttp has no limit
-while it sends, and httpx has none for a response of one byte per second.
+The limits of the libraries do not suffice: each limits either the wait for a single byte or a whole request. aiohttp
+has no limit while it sends, and httpx has none for a response of one byte per second.
 """
 
 from __future__ import annotations

@@ -305,7 +305,7 @@ def rejected_step(rejected: int) -> Step:
 
 
 def raw_steps(context: RunContext, segment: Path, totals: SliceTotals) -> list[Step]:
-    """Return the steps of `raw/`. `totals` are the counts of the first segment, whose folder is `segment`."""
+    """Return the steps that write `raw/`. `totals` are the counts of the first segment, whose folder is `segment`."""
     output = context.plan.recipe.output
     planned = plan_raw(output, segment, totals) if output.raw else ()
     return [Step("raw", files, 300 * sum(files.rows)) for files in planned]
@@ -314,7 +314,7 @@ def raw_steps(context: RunContext, segment: Path, totals: SliceTotals) -> list[S
 def cleaned_steps(
     context: RunContext, state: SegmentState, parts: Sequence[OutputPart], records: Sequence[Mapping[str, Any]]
 ) -> list[Step]:
-    """Return the steps of `cleaned/`. Its files have rows of consecutive output parts."""
+    """Return the steps that write `cleaned/`. Its files have rows of consecutive output parts."""
     output = context.plan.recipe.output
     if not output.cleaned:
         return []

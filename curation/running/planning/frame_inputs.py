@@ -117,7 +117,7 @@ def frames_as_files(recipe: Recipe, frames: Sequence[Any], folder: Path, *, shar
 def _files_in(folder: Path) -> list[Path]:
     try:
         return [folder / FRAMES / name for name in os.listdir(folder / FRAMES) if NAME.fullmatch(name)]
-    except OSError:  # later checks refuse the folder
+    except OSError:  # a later check reports the folder
         return []
 
 

@@ -202,7 +202,7 @@ class Board:
         noticed: Callable[[np.ndarray], object] = len, say: Callable[[str], object] = len,
     ) -> None:  # fmt: skip
         self.leases, self.folder, self.numbers, self.is_over, self.noticed = leases, folder, numbers, is_over, noticed
-        self.say, self._said = say, set[str]()  # holders that were reported
+        self.say, self._said = say, set[str]()  # holders that a message has named
         self.is_done = np.zeros(len(numbers), bool)
         self.first = int(len(numbers) * share)
         self.done = self.own = 0
