@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All CUDA kernels of the engine, for what compiles, counts or replaces each of them."""
+"""A list of all CUDA kernels of the engine, for code that compiles, counts or replaces every kernel."""
 
 from gpu_pipeline import (
     document_kernels,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The words and lines of a batch of documents, and pieces of its documents for warps."""
+"""The words and lines of a batch of documents, and the pieces of documents that warps take."""
 
 from typing import Any, NamedTuple
 
@@ -26,7 +26,8 @@ class WordSpans(NamedTuple):
 
 
 def pieces_of(counts: cp.ndarray, size: int) -> tuple[cp.ndarray, cp.ndarray]:
-    """(first piece of each document, document of each piece) for pieces of up to `size` items."""
+    """Cut documents into pieces of up to `size` items; return the first piece of each document and the document of each
+    piece."""
     pieces = kernels.starts_of(-(-counts // size))
     return pieces, cp.searchsorted(pieces, cp.arange(int(pieces[-1])), side="right") - 1
 
@@ -37,6 +38,6 @@ def launch_warps(kernel: Any, pieces: cp.ndarray, *arguments: Any) -> None:
 
 
 def count_per_row(spans: WordSpans, mask: int) -> cp.ndarray:
-    """The bits of a ranked mask in each document, int64; 0 for a null."""
+    """Return the number of bits that a ranked mask has in each document, int64; 0 for a null."""
     ranks = spans.row_ranks[mask]
     return cp.where(spans.valid, ranks[1:] - ranks[:-1], 0).astype(np.int64)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Conversion between cuDF string columns and the arrays of the kernels, without a copy of the text.
 
-A string column is a buffer of bytes and a child column of offsets: INT32, or INT64 from 2^31 - 1 bytes on. The arrays
-are views of cuDF's buffers, which other columns may share. Kernels read them and never write to them.
+A string column is a buffer of bytes and a child column of offsets: INT32, or INT64 for columns of 2^31 - 1 bytes or
+more. The arrays are views of cuDF's buffers, which other columns may share. Kernels read them and never write to them.
 """
 
 import logging
@@ -54,7 +54,7 @@ def buffers_of(text: cudf.Series | pa.LargeStringArray) -> tuple[cp.ndarray, cp.
 
 
 class _Staging(threading.local):
-    """Page-locked memory of a thread, in two halves: the host works on one while the device copies the other."""
+    """Page-locked memory of a thread, in two halves: the host works on one half while the device copies the other."""
 
     def __init__(self) -> None:
         memory = (cp.cuda.alloc_pinned_memory(STAGING_BYTES) for _ in range(2))
@@ -68,8 +68,8 @@ def _staging() -> _Staging:
 
 
 def upload(host: np.ndarray) -> cp.ndarray:
-    """Copy bytes (uint8) to the device, on the stream of this thread: from pageable memory the driver would copy them
-    twice, and block."""
+    """Copy bytes (uint8) to the device, on the stream of this thread, through page-locked memory. From pageable memory
+    the driver would copy the bytes twice, and block the thread."""
     staging, out = _staging(), cp.empty(host.size, np.uint8)
     for number, start in enumerate(range(0, host.size, STAGING_BYTES)):
         half, copied = staging.halves[number % 2], staging.copied[number % 2]
@@ -113,7 +113,8 @@ def is_text(column: cudf.Series) -> bool:
 
 
 def string_array(text: cudf.Series) -> pa.LargeStringArray:
-    """Return a text column on the host, as large_string; the text that the column shows is copied, and no more."""
+    """Return a text column on the host, as large_string. Only the text of the column's rows is copied, not its whole
+    buffer."""
     data, offsets, valid = buffers_of(text)
     ends = cp.asnumpy(offsets)
     nulls = None if valid is None else pa.py_buffer(np.packbits(cp.asnumpy(valid), bitorder="little"))
@@ -122,7 +123,8 @@ def string_array(text: cudf.Series) -> pa.LargeStringArray:
 
 
 def uploaded(array: pa.LargeStringArray, index: cudf.Index, name: str) -> cudf.Series:
-    """Return a column of strings of the host on the device; the text that the array shows is copied, and no more."""
+    """Copy an array of strings from the host to a column on the device: only the text of its items, not its whole
+    buffer."""
     _, offsets, data = array.buffers()
     if not len(array) or data is None:
         return cudf.Series.from_arrow(array)
@@ -133,8 +135,8 @@ def uploaded(array: pa.LargeStringArray, index: cudf.Index, name: str) -> cudf.S
 
 
 def eight_byte_blocks(data: cp.ndarray) -> cp.ndarray:
-    """Return the bytes as uint64, without a last partial block: a view, since cuDF aligns its buffers. A buffer that
-    other code made may start anywhere; it is copied."""
+    """Return the bytes as uint64, without a last partial block. The result is a view, since cuDF aligns its buffers; an
+    unaligned buffer of other code is copied."""
     aligned = data if data.data.ptr % 8 == 0 else data.copy()
     return aligned[: data.size // 8 * 8].view(np.uint64)
 

@@ -2,8 +2,8 @@
 """Checks of the bytes of many documents at once, for engines that cut work by bytes: UTF-8, and the quick check of
 Unicode's normal forms.
 
-`blocks` and `origin` as in `items`. `borders` (uint32) has a bit for the first byte of each document, and for the end
-of the last one: no check reads past it.
+`blocks` and `origin` are those of `items`. `borders` (uint32) has a bit for the first byte of each document, and for
+the end of the last document. No check reads past a border.
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ from gpu_pipeline.spans import record_at
 
 @kernel
 def is_border(borders, origin, i):
-    """Whether a document starts at byte `i`, or the text ends there."""
+    """Whether a document starts at byte `i`, or the text ends at byte `i`."""
     j = i - origin
     return borders[at(j >> 5)] >> np.uint32(j & 31) & np.uint32(1) != np.uint32(0)
 
@@ -38,8 +38,8 @@ def sequence_end(data, borders, origin, i):
 
 @kernel
 def faulty_bits(data, blocks, borders, origin, start, end, i):
-    """A bit (0 to 7) for each byte of the block at `i` that belongs to no well-formed UTF-8 sequence of its document,
-    but for the rest of a sequence that is not. Documents are data[start:end]."""
+    """Return a bit (0 to 7) for each byte of the block at `i` that makes its document's UTF-8 malformed. The bytes that
+    continue a malformed sequence may have no bit. Documents are data[start:end]."""
     block = block_at(data, blocks, i)
     if block & HIGH_BITS == np.uint64(0):
         return 0
@@ -56,7 +56,7 @@ def faulty_bits(data, blocks, borders, origin, start, end, i):
 @kernel
 def is_unnormalised(data, borders, origin, i, form_flag, pages, records, flags, combining):
     """Whether the quick check (UAX #15) fails at the character at `i`; `form_flag` is one of `rewrite.FORM_FLAGS`.
-    Bytes under a null may be anything."""
+    The bytes of null rows may have any value."""
     record, _ = record_at(data, i, pages, records)
     if record < 0:
         return False

@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where pre-tokens of o200k's regular expression start. It cuts words where a lower-case letter precedes an upper-case
-one, and keeps contractions with their word.
+"""Finds where pre-tokens of o200k's regular expression start. The expression cuts words where a lower-case letter
+precedes an upper-case one, and keeps contractions with their word.
 
-A start depends on what a walk over the text did before, at any distance: in "x's's't" every other "'s" is a
-contraction, and a mark after "!!" belongs to no word. So the walk has nine states. A word of 32 bytes is a function of
-states, four bits for each; white space and borders make it constant. Functions are composed, 32 at a time, so each
-word knows the state in which the walk enters it. Words have planes and windows as in `gpu_pipeline.pretokens`.
+Whether a pre-token starts at a byte depends on the text before, at any distance: in "x's's't" every other "'s" is a
+contraction, and a mark after "!!" belongs to no word. So a walk over the text has nine states. A word of 32 bytes maps
+the state before it to the state after it: a function, stored with four bits per state. White space or a border in the
+word makes this function constant. Functions are composed, 32 at a time, so each word gets the state in which the walk
+enters it. Words, planes and windows are those of `gpu_pipeline.pretokens`.
 
-Two questions look ahead without a limit, and `Runs` answers them: whether capitals end a word, and whether white space
-has another line break. Its runs are those of capitals, of white space, and of all others.
+Two questions look ahead without a limit, and `Runs` answers them: whether capitals end a word, and whether another line
+break follows in white space. It has runs of capitals, of white space, and of all other characters.
 
-With U, B and L for capitals, other letters or marks, and lower-case letters, a word is `[UB]*[BL]+|[UB]+[BL]*`. By its
-backtracking, U starts a pre-token if the last of U and L before it is an L, or if a B is before it and only U follow.
+With U, B and L for capitals, other letters or marks, and lower-case letters, a word is `[UB]*[BL]+|[UB]+[BL]*`. By the
+backtracking of this expression, a U starts a pre-token in two cases: the last U or L before it is an L; or a B is
+before it, and only U follow.
 """
 
 from typing import Any, NamedTuple
@@ -50,8 +52,8 @@ THREE = np.uint64(0xE000)  # the three bytes before the word
 
 
 class WordWindows(NamedTuple):
-    """Windows of a word: three bits of the class, first bytes of characters and documents, and characters before the
-    letters and marks of a word."""
+    """Windows of a word: the three bits of the class, the first bytes of characters and of documents, and the
+    characters right before letters and marks."""
 
     low: Any
     middle: Any
@@ -70,7 +72,7 @@ def _windows_of(low, middle, high, leads, borders, c):
 
 @kernel
 def _before_characters(firsts, leads):
-    """The first bytes of the characters before those that start at `firsts`."""
+    """Return the first bytes of the characters that precede the characters at `firsts`."""
     before = NO_BITS
     bits = firsts >> ONE
     for _ in range(4):
@@ -88,8 +90,8 @@ def _class_of(windows, k):
 
 @kernel
 def _visible_leads(windows):
-    """Characters of the word that change the state or may start a pre-token: not a lower-case letter after another,
-    unless a contraction may be near."""
+    """Return the characters of the word that change the state or may start a pre-token. A lower-case letter after
+    another lower-case letter is left out, unless a contraction may be near."""
     lower = windows.high & ~windows.middle & windows.low
     others = ~(windows.high | windows.middle | windows.low)
     near = others << ONE | others << np.uint64(2) | others << np.uint64(3)
@@ -115,7 +117,7 @@ def _step_in_word(state, before, number):
 
 @kernel
 def _step_at_other(windows, k, state, before, data, first, end):
-    """As `_step`, for punctuation and symbols."""
+    """Do what `_step` does, for punctuation and symbols."""
     i = first + k
     byte = utf8.byte_at(data, i)
     if byte == APOSTROPHE and (state == UPPERS or state == LOWERS):
@@ -132,8 +134,8 @@ def _step_at_other(windows, k, state, before, data, first, end):
 
 @kernel
 def _step(windows, k, state, data, first, end):
-    """(State after the character at bit `k`, whether a pre-token starts there). The second is not final for a capital
-    in a word, and for white space but line breaks."""
+    """Return the state after the character at bit `k`, and whether a pre-token starts at this character. The second
+    result is not final for capitals in a word, and for white space other than line breaks."""
     number, before = _class_of(windows, k), _class_of(windows, k - 1)
     if windows.borders >> np.uint64(k) & ONE:
         state, before = FRESH, OTHER
@@ -163,7 +165,7 @@ def _walk(windows, bits, state, data, first, end):
 
 @kernel
 def _entries(windows):
-    """A bit for each state in which the walk can enter the word, by what is before it."""
+    """Return a bit for each state in which the walk can enter the word, given the characters before the word."""
     before = _class_of(windows, 15)
     others = ~(windows.high | windows.middle | windows.low)
     if before == SPACE:
@@ -184,7 +186,8 @@ def _entries(windows):
 
 @kernel
 def _leave_word(windows, data, first, end):
-    """The function of a word: the state in which the walk leaves it, four bits for each state in which it enters.
+    """Return the function of a word: the state in which the walk leaves the word, four bits for each state in which it
+    enters.
 
     first   the byte of bit 0
     end     the end of the text
@@ -208,7 +211,7 @@ def _leave_word(windows, data, first, end):
 
 @kernel
 def _count_case_runs(windows):
-    """(Starts of runs in the word, its line breaks as `Runs.counts` has them)."""
+    """Return the starts of runs in the word, and its number of line breaks in the form of `Runs.counts`."""
     white = windows.middle & ~windows.high
     upper = windows.high & ~windows.middle & ~windows.low
     starts = centre_of(starts_of_runs(upper, NO_BITS, white, windows.borders))
@@ -217,7 +220,7 @@ def _count_case_runs(windows):
 
 @kernel
 def case_word(low, middle, high, leads, borders, c, data, first, end):
-    """(`_count_case_runs` of word `c`, `_leave_word` of it)."""
+    """Return the results of `_count_case_runs` and of `_leave_word` for word `c`."""
     windows = _windows_of(low, middle, high, leads, borders, c)
     return _count_case_runs(windows), _leave_word(windows, data, first, end)
 
@@ -231,7 +234,7 @@ def _breaks_before(low, middle, high, runs, i):
 
 @kernel
 def _capitals_end(high, borders, runs, i):
-    """Whether the word ends with the run of capitals that has byte `i`."""
+    """Whether the word ends where the run of capitals ends that contains byte `i`."""
     stop = end_of_run(runs, i)
     return has_bit_at(borders, stop) or not has_bit_at(high, stop)
 
@@ -241,8 +244,8 @@ def _capitals_end(high, borders, runs, i):
 
 @kernel
 def o200k_starts(data, low, middle, high, leads, borders, origin, end, runs, entry, c):
-    """A bit for each first byte of a pre-token of o200k in word `c`, which the walk enters in the state `entry`; also
-    for the border at `end`."""
+    """Return a bit for each first byte of a pre-token of o200k in word `c`, and for the border at `end`. The walk
+    enters the word in the state `entry`."""
     windows = _windows_of(low, middle, high, leads, borders, c)
     first = origin + 32 * c - 16
     white = windows.middle & ~windows.high

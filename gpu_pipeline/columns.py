@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text columns on the device, cut into batches, and the tables and the pieces of documents that kernels take."""
+"""Text columns on the device: their batches, the Unicode tables, and the pieces of documents that kernels take."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
@@ -43,18 +43,18 @@ class TextColumn(NamedTuple):
     bytes: int  # of all texts
 
     def documents(self, first: int, last: int) -> tuple[cp.ndarray, ...]:
-        """The first arguments of every kernel: data, offsets, valid, and the rows first to last - 1 without the long
-        ones, longest first."""
+        """Return the first arguments of every kernel: data, offsets, valid, and the rows from `first` to `last` - 1,
+        longest first. Rows of `long` are left out."""
         order = kernels.longest_first(self.lengths[first:last]) + first
         return self.data, self.offsets, self.valid, order[len(self.long_between(first, last)) :]
 
     def long_between(self, first: int, last: int) -> np.ndarray:
-        """The rows of `long` from `first` on and before `last`."""
+        """Return the rows of `long` that are at least `first` and below `last`."""
         return self.long[slice(*np.searchsorted(self.long, (first, last)))]
 
 
 def load_column(text: "cudf.Series", long_bytes: int = 0) -> TextColumn:
-    """Return a column on the device. Rows of more than `long_bytes` bytes (0: LONG_BYTES) are in `long`."""
+    """Return a column on the device. Its `long` has the rows of more than `long_bytes` bytes (0: LONG_BYTES)."""
     data, offsets, nulls = buffers_of(text)
     valid = cp.ones(len(text), bool) if nulls is None else nulls
     lengths = cp.where(valid, offsets[1:] - offsets[:-1], 0)
@@ -63,7 +63,7 @@ def load_column(text: "cudf.Series", long_bytes: int = 0) -> TextColumn:
 
 
 def in_batches(byte_starts: np.ndarray, text_bytes: int, run: Callable[[int, int], None], most: int = 1 << 62) -> None:
-    """Call run(first, last) for one batch of rows after the other. A batch takes at most SCRATCH_SHARE times the text,
+    """Call run(first, last) for each batch of rows in turn. A batch takes at most SCRATCH_SHARE times the text,
     and `most` bytes; after a MemoryError the limit is halved, and `run` is called again with fewer rows."""
     first, limit = 0, min(max(SCRATCH_SHARE * text_bytes, MIN_SCRATCH_BYTES), most)
     while first < len(byte_starts) - 1:
@@ -80,12 +80,13 @@ def in_batches(byte_starts: np.ndarray, text_bytes: int, run: Callable[[int, int
 
 
 def pieces_of(starts: cp.ndarray, chosen: cp.ndarray) -> tuple[cp.ndarray, cp.ndarray]:
-    """(First piece of each document, document of each piece) of the chosen documents at starts[k]:starts[k + 1]."""
+    """Cut the chosen documents into pieces; return the first piece of each document and the document of each piece.
+    Document k is at starts[k]:starts[k + 1]."""
     chosen = chosen & (starts[:-1] < starts[1:])
     before = starts[:-1] // document_kernels.SECTOR * document_kernels.SECTOR
     return batches.pieces_of(cp.where(chosen, starts[1:] - before, 0), document_kernels.PIECE)
 
 
 def documents_of(data: cp.ndarray, offsets: cp.ndarray) -> document_kernels.DocumentBytes:
-    """The form that kernels of documents take, with the bytes as blocks of eight too."""
+    """Return documents as `DocumentBytes`, which also has the bytes as blocks of eight."""
     return document_kernels.DocumentBytes(data, eight_byte_blocks(data), offsets)

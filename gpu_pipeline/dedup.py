@@ -19,10 +19,10 @@ BLOCK = 1 << 20  # keys mixed per step, on the host
 
 @device_errors()
 def group_leaders(keys: np.ndarray, rank: np.ndarray | None = None, workers: int = 1) -> np.ndarray:
-    """Split more than ROWS_AT_ONCE rows into ranges of key hashes, and sort one range after the other."""
+    """More than ROWS_AT_ONCE rows are split into ranges of key hashes, which are sorted one after the other."""
     if len(keys) <= ROWS_AT_ONCE:
         return _first_of_range(keys, rank, workers)
-    ranges = -(-2 * len(keys) // ROWS_AT_ONCE)  # half full on average, so that random variation overfills none
+    ranges = -(-2 * len(keys) // ROWS_AT_ONCE)  # half full on average, so random variation does not overfill a range
     number = _range_of(keys, ranges)
     leaders = np.empty(len(keys), position_type(len(keys)))
     for k in range(ranges):
@@ -32,7 +32,7 @@ def group_leaders(keys: np.ndarray, rank: np.ndarray | None = None, workers: int
 
 
 def _range_of(keys: np.ndarray, ranges: int) -> np.ndarray:
-    """The range (uint16) of each row; equal keys share a range."""
+    """Return the range (uint16) of each row; rows with equal keys are in the same range."""
     number = np.empty(len(keys), np.uint16)
     for start in range(0, len(keys), BLOCK):
         mixed = np.zeros(len(keys[start : start + BLOCK]), np.uint64)
@@ -44,7 +44,8 @@ def _range_of(keys: np.ndarray, ranges: int) -> np.ndarray:
 
 
 def _first_of_range(keys: np.ndarray, rank: np.ndarray | None, workers: int) -> np.ndarray:
-    """The CPU engine takes a range that is too large, since many rows share a key, or does not fit the device."""
+    """Return the leaders of the rows of one range. The CPU engine takes a range that does not fit the device, or is too
+    large because many rows share a key."""
     if len(keys) <= ROWS_AT_ONCE:
         try:
             with memory().reserve(SORTED_BYTES * len(keys)):
@@ -74,7 +75,7 @@ def _first_on_device(keys: np.ndarray, rank: np.ndarray | None) -> np.ndarray:
 
 
 def _common_of_batch(hashes: np.ndarray, offsets: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Copy only the hashes of the documents in these pairs to the device, those of neighbours in one copy."""
+    """Only the hashes of documents in these pairs are copied to the device; adjacent documents share one copy."""
     rows, positions = np.unique(np.concatenate([left, right]), return_inverse=True)
     groups = np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1)
     packed = np.concatenate([hashes[offsets[group[0]] : offsets[group[-1] + 1]] for group in groups])

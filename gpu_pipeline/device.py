@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The device of this process: its memory, which threads reserve, the stream of a thread, and its errors as messages.
+"""The device of this process: its memory, which threads reserve; the stream of each thread; and messages for its
+errors.
 
-Each thread works on CUDA's stream of its own, the per-thread default stream. cuDF and CuPy use it because
-`curation.base.engine` sets their variables before it imports them, and kernels by argument (`kernels.launch`). Where
-other code has imported cuDF first, cuDF works on the legacy default stream, which waits for all others: the same
-results, and less at the same time.
+Each thread works on its own CUDA stream, the per-thread default stream. cuDF and CuPy use this stream because
+`curation.base.engine` sets their environment variables before it imports them. Kernels get the stream as an argument
+(`kernels.launch`). If other code imported cuDF first, cuDF works on the legacy default stream, which waits for all
+other streams: results are the same, but less work overlaps.
 
-RMM frees memory on the stream of the thread that frees it: CUDA's handle of the per-thread stream names no thread. Work
-of another thread on that memory must be complete by then. So a function ends when its stream has finished, after errors
-too, and memory that a thread frees in the middle of another one's work waits for the device (`_Owned`).
+RMM frees memory on the stream of the thread that frees it, since CUDA's handle of the per-thread stream names no
+thread. Before, the work of other threads on that memory must be complete. So each function waits for its stream before
+it ends, also after errors. If a thread frees memory during the work of the thread that made it, it waits for the whole
+device (`_Owned`).
 
 A thread reserves memory before it works on a batch, and waits until the batches of other threads leave enough.
 """
@@ -57,13 +59,13 @@ class DeviceMemory:
         self._holders: dict[int, int] = {}  # thread -> bytes
 
     def is_held(self) -> bool:
-        """Whether this thread has a reservation."""
+        """Return whether this thread has a reservation."""
         return threading.get_ident() in self._holders
 
     @contextmanager
     def reserve(self, size: int) -> Iterator[None]:
-        """Reserve `size` bytes for this thread; wait until they are free. More than all memory waits for all of it, and
-        runs alone. Inside another reservation of the thread nothing is reserved."""
+        """Reserve `size` bytes for this thread; wait until they are free. A request above the total waits for all
+        memory, and runs alone. Inside another reservation of the same thread, nothing more is reserved."""
         thread = threading.get_ident()
         if thread in self._holders:
             yield
@@ -109,7 +111,7 @@ def _prepared() -> DeviceMemory:
 
 
 def _set_resource(total: int) -> None:
-    """Allocate from the driver's memory pool from now on: every cudaMalloc would wait for the device.
+    """Allocate from the driver's memory pool from now on, since every cudaMalloc would wait for the device.
 
     A resource set by other code, such as dask-cuda or a notebook, is kept.
     """
@@ -157,8 +159,8 @@ _of_thread = _OfThread()
 
 
 class _Owned:
-    """Memory of an array of CuPy. Python's collector may free an array that is part of a cycle, in any thread: if that
-    is not the thread which made the array, and its work is not complete, the whole device finishes first."""
+    """Memory of a CuPy array. Python's garbage collector may free an array in any thread. If another thread made the
+    array, and the work of that thread is not complete, the whole device finishes first."""
 
     __slots__ = ("memory", "work")
 
@@ -171,19 +173,19 @@ class _Owned:
 
 
 def _allocate(size: int) -> "cp.cuda.MemoryPointer":
-    """The allocator of CuPy: RMM's, with an owner that knows its thread."""
+    """Allocate memory for CuPy from RMM, with an owner that remembers the allocating thread."""
     memory = rmm_cupy_allocator(size)
     return cp.cuda.MemoryPointer(cp.cuda.UnownedMemory(memory.ptr, size, _Owned(memory), memory.device_id), 0)
 
 
 def finish() -> None:
-    """Wait for the work of this thread's stream. What it made is complete then, and other threads may use it."""
+    """Wait for the work of this thread's stream. Then its results are complete, and other threads may use them."""
     cp.cuda.get_current_stream().synchronize()
     _of_thread.work.is_complete, _of_thread.work = True, _Work()
 
 
 def out_of_memory(needed: int = 0) -> EngineError:
-    """Return the error for a full device; it shows the free memory and the bytes `needed` (0: unknown)."""
+    """Return the error for a full device. Its message shows the free memory and the bytes `needed` (0: unknown)."""
     free, total = device_memory(cp.cuda.runtime)
     need = f"a batch needs {needed >> 20:,} MiB more, " if needed else ""
     return EngineError(
@@ -205,9 +207,9 @@ def is_lost(error: Exception) -> bool:
 
 @contextmanager
 def device_errors() -> Iterator[None]:
-    """Raise EngineError, with advice, instead of a MemoryError of the device, and DeviceLostError if it has failed.
+    """Turn errors of the device into EngineError with advice, or into DeviceLostError if the device has failed.
 
-    After an error the work of this thread is complete: the error keeps arrays, and any thread may free them."""
+    After an error, wait for the work of this thread: the error keeps arrays alive, and any thread may free them."""
     try:
         try:
             yield
@@ -227,13 +229,14 @@ def device_errors() -> Iterator[None]:
 
 
 def column_bytes(text: Any, *_: Any, **__: Any) -> int:
-    """The work of a call for `on_device`: the bytes of its first argument, a text."""
+    """Return the bytes of a call's first argument, a text: the memory that `on_device` reserves by default."""
     return buffers_of(text)[0].size
 
 
 def on_device(text_bytes: Callable[..., int] = column_bytes) -> Callable[[Callable[A, Value]], Callable[A, Value]]:
-    """Let a function of the engine work on the device: with memory for `text_bytes` of its arguments, and with messages
-    for errors. What it returns is complete. By default its first argument is a text column."""
+    """Decorate a function of the engine that works on the device: reserve memory for as much text as `text_bytes`
+    returns for its arguments, and give errors messages. Its results are complete when it returns. By default its first
+    argument is a text column."""
 
     def decorate(function: Callable[A, Value]) -> Callable[A, Value]:
         @wraps(function)
@@ -251,8 +254,8 @@ def on_device(text_bytes: Callable[..., int] = column_bytes) -> Callable[[Callab
 
 
 def shared(most: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A cache of up to `most` results on the device, for all threads: each is made once, and complete before another
-    thread gets it."""
+    """Decorate a function with a cache of up to `most` results on the device, for all threads. Each result is made
+    once, and is complete before another thread gets it."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         lock = threading.Lock()

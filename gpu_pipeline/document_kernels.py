@@ -22,8 +22,9 @@ ALL_BITS = 0xFFFFFFFF
 
 @cuda.jit(device=True)
 def lane_bytes(data, blocks, i, end, lane):
-    """The eight bytes at `i` of each lane, eight after those of the lane before, of a text that ends at `end`: each
-    lane loads one aligned block and has the next one from its neighbour. Bytes outside the text are unspecified."""
+    """Return eight bytes of a text per lane, from `i`, which is eight more than in the lane before. Each lane loads one
+    aligned block and gets the next block from its neighbour. The text ends at `end`; bytes outside it are
+    unspecified."""
     block = i >> 3
     whole = block >= lane and 8 * (block - lane + LANES + 1) <= end  # those of all lanes
     low = high = np.uint64(0)
@@ -48,8 +49,8 @@ def lane_bytes(data, blocks, i, end, lane):
 def copy_pieces(
     data, blocks, offsets, form_row, form_data, form_blocks, form_offsets, starts, pieces, rows, out, out_words
 ):  # fmt: skip
-    """One warp per piece of a document, eight bytes per lane: documents from the column, or normalised ones. Document k
-    goes to out[starts[k]:starts[k + 1]]."""
+    """One warp per piece of a document, eight bytes per lane: copies the document from the column, or its normalised
+    form. Document k is written to out[starts[k]:starts[k + 1]]."""
     lane, piece = np.int64(cuda.grid(1) % LANES), np.int64(cuda.grid(1) // LANES)
     while piece < rows.size:
         row = rows[at(piece)]
@@ -75,8 +76,8 @@ def copy_pieces(
 
 @cuda.jit(cache=True)
 def compare_pieces(data, blocks, offsets, other, other_blocks, starts, pieces, rows, edited):
-    """One warp per piece of a document, eight bytes per lane: whether other[starts[k]:starts[k + 1]] differs from
-    document k, which is as long."""
+    """One warp per piece of a document, eight bytes per lane: notes whether document k differs from
+    other[starts[k]:starts[k + 1]], which has the same length."""
     lane, piece = np.int64(cuda.grid(1) % LANES), np.int64(cuda.grid(1) // LANES)
     while piece < rows.size:
         row = rows[at(piece)]
@@ -120,16 +121,16 @@ class DocumentBytes(NamedTuple):
 
 
 def words_for(like, size: int):
-    """(`size` bytes that are not initialised, the same memory as uint64)."""
+    """Allocate `size` bytes, not initialised; return them as bytes and, the same memory, as uint64."""
     words = kernels.empty(like, np.uint64, -(-size // 8))
     return words.view(np.uint8)[:size], words
 
 
 def copied_documents(text: DocumentBytes, form_row, form: DocumentBytes, starts, pieces, rows) -> DocumentBytes:
-    """The documents of a batch without bytes between them: those of `form` where `form_row` is not negative, those of
-    `text` elsewhere.
+    """Return the documents of a batch, back to back. A document comes from `form` if its `form_row` is not negative,
+    otherwise from `text`.
 
-    starts         int64: where each document begins, and the end of the last; nulls are empty
+    starts         int64: where each document begins, and where the last one ends; nulls are empty
     pieces, rows   first piece of each document, document of each piece
     """
     out, words = words_for(text.data, int(starts[-1]))

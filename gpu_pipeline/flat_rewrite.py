@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rewrites the characters of many documents at once, for engines that cut work by bytes: the steps of `rewrite` as bits
-of each byte, and the bytes that replace it.
+"""Rewrites the characters of many documents at once, for engines that divide work by bytes. The steps of `rewrite`
+become bits of each byte, and bytes that replace it.
 
-A character is *gone*, a *space* (if white space is treated) or *solid*. Its bits are those of its first bytes, as many
-as it has bytes in the output. The few characters that grow in lower case, by one byte, have a bit more. Which spaces
-stay, and what tags cover, depends on the neighbours: engines find that by masks.
+A character is *gone*, a *space* (if white space is treated) or *solid*. A character of n bytes in the output has n
+bits, those of its first n bytes. Few characters are one byte longer in lower case than in the text; they have one more
+bit. Which spaces stay, and which bytes are in tags, depends on neighbouring characters: engines find that by masks.
 
 `drop`, `markup`, `whitespace`, `lowercase` and `fold` are those of `rewrite.plan_steps`, `pages`, `records`, `flags`
 and `lower` those of `tables.UnicodeTables`. The text is data[start:end], well-formed UTF-8.
@@ -26,12 +26,14 @@ ASCII_END, CAPITAL_SIGMA = 0x80, 0x3A3
 
 
 def _halves(*classes: np.ndarray) -> tuple[int, ...]:
-    """Two int64 for each class of ASCII bytes (bool[128]): a bit for each of the first and of the last 64 bytes."""
+    """Return two int64 for each class of ASCII bytes (bool[128]): one bit per byte, the first 64 bytes in one number,
+    the last 64 in the other."""
     return tuple(map(int, np.packbits(np.stack(classes), axis=1, bitorder="little").view(np.int64).ravel()))
 
 
 def ascii_classes(drop: int, fold: int) -> tuple[int, ...]:
-    """ASCII bytes that are dropped, that become 0, and that become spaces."""
+    """Return three classes of ASCII bytes: those that are dropped, those that become 0, and those that become
+    spaces."""
     flags = tables.load_tables().flags[:ASCII_END].astype(np.int64)
     dropped = flags & drop != 0
     zeros = ~dropped & (flags & fold & tables.DIGIT != 0)
@@ -52,7 +54,8 @@ def encoded_width(code_point):
 
 @kernel
 def effect_of(code_point, width, record, drop, whitespace, lowercase, fold, flags, lower):
-    """(GONE, SPACE or SOLID; number of bytes with a bit; whether it grows; whether its bytes change).
+    """Return what a character becomes (GONE, SPACE or SOLID), its number of bits, whether it grows, and whether its
+    bytes change.
 
     Capital letters and white space in ASCII do not count as changes: `changed_ascii` treats them.
     """
@@ -78,7 +81,7 @@ def effect_of(code_point, width, record, drop, whitespace, lowercase, fold, flag
 
 @kernel
 def shifted_bits(count, shift):
-    """`count` bits from bit `shift` (-3 to 7), those of them in the bits 0 to 7."""
+    """Return `count` set bits from bit `shift` (-3 to 7) on; bits outside 0 to 7 are dropped."""
     bits = (1 << count) - 1
     return (bits << shift if shift >= 0 else bits >> -shift) & 0xFF
 
@@ -91,14 +94,14 @@ def first_character(data, i, start):
 
 @kernel
 def bits_inside(i, start, end):
-    """Bits of the bytes i to i + 7 that are in start:end."""
+    """Return a bit for each of the bytes i to i + 7 that is in start:end."""
     low, high = min(max(start - i, 0), 8), min(max(end - i, 0), 8)
     return (1 << high) - (1 << low) if high > low else 0
 
 
 @kernel
 def tag_bits(block, start, end, i, markup):
-    """(Bits of "<", bits of what ends a tag or the search for its end) of the block at `i`."""
+    """Return two masks of the block at `i`: of "<", and of bytes that end a tag or the search for its end."""
     inside = bits_inside(i, start, end)
     ends = mark_bytes_equal(block, rewrite.TAG_END)
     if markup == rewrite.BRACKETS_LINE:
@@ -114,8 +117,8 @@ def in_class(byte, low, high):
 
 @kernel
 def ascii_bits(block, inside, whitespace, classes):
-    """Four masks of the ASCII bytes of a block: solid bytes, spaces, and line feeds among these; bytes that change.
-    `inside` has the bits of those in the text."""
+    """Return four masks of the ASCII bytes of a block: solid bytes; spaces; line feeds among the spaces; and bytes that
+    change. `inside` has the bits of the bytes in the text."""
     spaces = feeds = gone = changed = 0
     ascii_bytes = block & LOW_SEVEN
     if whitespace != rewrite.KEEP:
@@ -151,7 +154,7 @@ def marks_of(bits):
 
 @kernel
 def decode_block(block):
-    """(Code point, width in bytes) of the character in the first bytes of a block."""
+    """Return code point and width in bytes of the character in the first bytes of a block."""
     lead, second = np.int64(block & np.uint64(0xFF)), np.int64(block >> np.uint64(8) & np.uint64(0x3F))
     if lead < 0xE0:
         return (lead & 0x1F) << 6 | second, 2
@@ -163,7 +166,7 @@ def decode_block(block):
 
 @kernel
 def bytes_before(before):
-    """Bytes of a character that begins at the end of block `before` and continues in the next one, in `before`."""
+    """Return how many bytes in block `before` belong to a character that continues in the next block."""
     if before >> np.uint64(62) == np.uint64(3):
         return 1
     return 2 if before >> np.uint64(54) & np.uint64(3) == np.uint64(3) else 3
@@ -173,8 +176,8 @@ def bytes_before(before):
 def step_bits(
     data, blocks, block, start, end, i, drop, whitespace, lowercase, fold, classes, pages, records, flags, lower
 ):  # fmt: skip
-    """Six masks of the block at `i` (eight bits each): solid bytes, spaces, and line feeds among these; first bytes of
-    characters that grow; bytes that change; first bytes of U+03A3 to be made lower case. `classes` is that of
+    """Return six masks of the block at `i`, eight bits each: solid bytes; spaces; line feeds among the spaces; first
+    bytes of characters that grow; bytes that change; first bytes of U+03A3 that become lower case. `classes` is that of
     `ascii_classes`."""
     inside, marks = bits_inside(i, start, end), block & HIGH_BITS
     solids, spaces, feeds, changes = ascii_bits(block, inside & ~bits_of(marks), whitespace, classes)
@@ -269,8 +272,8 @@ def new_bytes(code_point, record, is_final, whitespace, lowercase, fold, flags, 
 
 @kernel
 def bounding_bits(data, block, start, end, i, kept, fold, ignored_low, ignored_high, pages, records, flags):
-    """A bit for each character that starts in the block at `i`, has a bit in `kept`, and by which the case of a sigma
-    is decided: it is not case-ignorable. The class `ignored` is that of `ignored_ascii`."""
+    """Return a bit for each character that starts in the block at `i`, has a bit in `kept`, and is not case-ignorable:
+    such characters decide the form of a nearby sigma. The class `ignored` is that of `ignored_ascii`."""
     if block & HIGH_BITS == np.uint64(0):
         others = ~(mark_letters(block) | mark_equal(block, BLANKS)) & HIGH_BITS
         while others:

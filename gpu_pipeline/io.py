@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads slices into cuDF frames; converts frames from and to Arrow.
 
-The device decodes Parquet row groups if all wanted columns are strings without nulls and malformed UTF-8, and finds the
-documents of JSON Lines (`gpu_pipeline.json_lines`). The host's readers, which report exactly which records are not
-documents, read everything else, with one transfer per batch.
+The device decodes Parquet row groups if all wanted columns are strings, without nulls or malformed UTF-8. It also finds
+the documents of JSON Lines (`gpu_pipeline.json_lines`). The host's readers read everything else, with one transfer per
+batch; they report exactly which records are not documents.
 """
 
 import logging
@@ -53,8 +53,8 @@ def read_slice(input_slice: Slice, batch_bytes: int) -> Iterator[Batch]:
 
 
 def _plain_columns(file: SourceFile) -> tuple[str, ...] | None:
-    """The wanted columns of a local Parquet file if all are strings, else None. cuDF expands some paths: `key=value`
-    folders, patterns, home directories, chained file systems."""
+    """Return the wanted columns of a local Parquet file if all are strings, else None. The result is also None for
+    paths that cuDF would expand: `key=value` folders, patterns, home directories, chained file systems."""
     is_parquet = isinstance(format_of(file), Parquet)
     if not is_parquet or file.types or is_remote(file.path) or any(mark in file.path for mark in PATH_MARKS):
         return None
@@ -65,7 +65,8 @@ def _plain_columns(file: SourceFile) -> tuple[str, ...] | None:
 
 
 def _read_on_host(input_slice: Slice, batch_bytes: int, row: int = 0, first_range: int = 0) -> Iterator[Batch]:
-    """The batches of the host's readers; rows count from `row`, the ranges of the slice from `first_range`."""
+    """Yield the batches of the host's readers. Rows are numbered from `row`, the ranges of the slice from
+    `first_range`."""
     for documents in read_documents(input_slice, batch_bytes):
         with reserved(documents.table.nbytes):
             yield _as_batch(documents, row, first_range)
@@ -83,7 +84,7 @@ def _as_batch(documents: Documents, row: int, first_range: int) -> Batch:
 
 
 def _read_lines(input_slice: Slice, batch_bytes: int) -> Iterator[Batch]:
-    """JSON Lines: the device takes large files, the host small ones, which it reads together."""
+    """Read JSON Lines: the device parses large files; the host reads small files, several together."""
     row = number = 0
     for ranges in groups_of(input_slice.ranges):
         if len(ranges) > 1:
@@ -114,7 +115,7 @@ def _read_file(file_range: FileRange, batch_bytes: int, row: int, number: int, i
 
 
 class RowGroups(NamedTuple):
-    """Row groups that are read together: of one file range of a slice, or of several small ones."""
+    """Row groups that are read together: from one file range of a slice, or from several small ranges."""
 
     first_range: int  # number of the first range in the slice
     ranges: list[FileRange]
@@ -122,7 +123,7 @@ class RowGroups(NamedTuple):
 
 
 def _read_row_groups(input_slice: Slice, columns: list[str], batch_bytes: int) -> Iterator[Batch]:
-    """Read some row groups after the others on the device, or on the host if `_decode` returns None."""
+    """Read row groups in turn, on the device, or on the host if `_decode` returns None."""
     row = 0
     for groups in _row_groups(input_slice, batch_bytes):
         continued = groups.ranges[0].start != input_slice.ranges[groups.first_range].start
@@ -159,7 +160,7 @@ def _locations(groups: RowGroups, row: int) -> list[Location]:
 
 
 def _row_groups(input_slice: Slice, batch_bytes: int) -> Iterator[RowGroups]:
-    """Row groups of at most `batch_bytes` together, or one larger one."""
+    """Yield row groups of at most `batch_bytes` in all, or a single larger row group."""
     members: list[tuple[int, int]] = []  # (file range, row group)
     size = 0
     for number, file_range in enumerate(input_slice.ranges):
@@ -185,8 +186,8 @@ def _joined_groups(input_slice: Slice, members: list[tuple[int, int]], size: int
 
 @on_device(lambda ranges, *_: 0)
 def _decode(ranges: list[FileRange], columns: list[str], row: int) -> cudf.DataFrame | None:
-    """The documents of some row groups; None if the host must read them: no rows, a null, malformed UTF-8, a document
-    that is too large, or row groups that cuDF cannot read or the device cannot hold."""
+    """Return the documents of some row groups, or None if the host must read them. Reasons are no rows, a null,
+    malformed UTF-8, a document above the limit, and row groups that cuDF cannot read or the device cannot hold."""
     ranges = [each for each in ranges if each.start < each.stop]
     paths, groups = [each.file.path for each in ranges], [[*range(each.start, each.stop)] for each in ranges]
     try:

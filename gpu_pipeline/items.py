@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Items (words or characters) of many documents at once, by bytes instead of documents.
+"""Finds and hashes items (words or characters) of many documents at once; work is divided by bytes instead of
+documents.
 
-Masks have one bit per byte of the text; a uint32 covers 32 bytes, the first of them `origin`, a multiple of 32.
-`blocks` is the text as little-endian uint64 without a last partial one, since CUDA loads only aligned numbers.
+Masks have one bit per byte of the text. Each uint32 covers 32 bytes; the first uint32 begins at byte `origin`, a
+multiple of 32. `blocks` is the text as little-endian uint64, without a last partial number, since CUDA loads only
+aligned numbers.
 """
 
 import numpy as np
@@ -30,9 +32,8 @@ def block_at(data, blocks, i):
 
 @kernel
 def is_solid(data, i, pages, records, flags):
-    """Whether the character that starts at `i` is not white space, which no character of four bytes is.
-
-    Bytes under a null may be anything: they are read too, but their items are not used.
+    """Whether the character that starts at `i` is not white space. No character of four bytes is white space. The bytes
+    of null rows may have any value; these bytes are read too, but their items are not used.
     """
     lead = utf8.byte_at(data, i)
     if lead >= 0xF0 or i + utf8.lead_width(lead) > data.size:
@@ -42,7 +43,7 @@ def is_solid(data, i, pages, records, flags):
 
 @kernel
 def solid_bits(data, blocks, i, pages, records, flags):
-    """A bit (0 to 7) for each byte of the block at `i` whose character is not white space."""
+    """Return a bit (0 to 7) for each byte of the block at `i` whose character is not white space."""
     block = block_at(data, blocks, i)
     if block & HIGH_BITS == np.uint64(0):
         return int((mark_spaces(block) >> np.uint64(7)) * GATHER >> np.uint64(56)) ^ 0xFF
@@ -59,7 +60,7 @@ def solid_bits(data, blocks, i, pages, records, flags):
 
 @kernel
 def lead_bits(data, blocks, i):
-    """A bit (0 to 7) for each byte of the block at `i` that starts a character."""
+    """Return a bit (0 to 7) for each byte of the block at `i` that starts a character."""
     block = block_at(data, blocks, i)
     following = block & ~(block << np.uint64(1)) & HIGH_BITS
     return int((following >> np.uint64(7)) * GATHER >> np.uint64(56)) ^ 0xFF
@@ -94,10 +95,11 @@ def hash_character(data, i):
 
 @kernel
 def hash_ngram(hashes, first, k, ngram):
-    """(Hash of the n-gram that starts at item `k`, whether there is one), as the CPU engine computes it.
+    """Return the hash of the n-gram that starts at item `k`, and whether there is one. The hash is that of the CPU
+    engine.
 
     hashes   uint64, of the items of all documents
-    first    bool, one per item and one more: whether a document starts there
+    first    bool, items + 1: whether a document starts at the item
 
     A document with fewer items than `ngram` has one n-gram, itself.
     """

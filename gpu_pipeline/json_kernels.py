@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """CUDA kernels that find the documents in JSON Lines, and the function that lays out their memory.
 
-Work is cut by bytes, words of 32 bytes and lines (`gpu_pipeline.json_masks`). A line takes one thread only between
-its strings. The module imports neither cuDF nor CuPy. The layout function takes NumPy and CuPy arrays.
+Work is divided by bytes, words of 32 bytes and lines (`gpu_pipeline.json_masks`). One thread per line reads only the
+bytes between the line's strings. The module imports neither cuDF nor CuPy. The layout function takes NumPy and CuPy
+arrays.
 """
 
 from typing import Any, NamedTuple
@@ -35,7 +36,7 @@ FAR = (1 << 63) - 1  # where the text of a line that is no document begins
 
 @cuda.jit(cache=True)
 def mark_json(data, blocks, quotes, backslashes, newlines, faults):
-    """Per eight bytes: a byte of each mask."""
+    """One thread per eight bytes: writes eight bits of each mask."""
     k = cuda.grid(1)
     while k < quotes.size:
         quote, backslash, newline, fault = 0, 0, 0, 0
@@ -47,7 +48,8 @@ def mark_json(data, blocks, quotes, backslashes, newlines, faults):
 
 @cuda.jit(cache=True)
 def find_quotes(quotes, backslashes, newlines, begins, quote_counts, line_counts):
-    """Per word: leave only quotes that are not escaped, mark the first bytes of escapes, count quotes and lines."""
+    """One thread per word: keeps only quotes that are not escaped, marks the first bytes of escapes, counts quotes and
+    lines."""
     c = cuda.grid(1)
     while c < quotes.size:
         begin, escaped = split_backslashes(backslashes, c)
@@ -63,8 +65,8 @@ def split_strings(
     data, quotes, backslashes, newlines, faults, begins, line_starts, quote_ranks, line_ranks, copied, escapes, counts,
     broken,
 ):  # fmt: skip
-    """Per word: the bytes that its strings copy and the escapes that they replace, how many bytes both write, and the
-    lines with a string that is not plain."""
+    """One thread per word: finds the bytes of strings to copy and the escapes to replace, how many bytes both write,
+    and the lines with a string that is not plain."""
     c = cuda.grid(1)
     while c < copied.size:
         line = line_ranks[at(c)]
@@ -89,7 +91,8 @@ def scan_lines(
     data, line_starts, quotes, quote_ranks, positions, copied, escapes, ranks, broken, text_key, id_key, max_bytes,
     status, text_starts, text_ends, text_ranks, text_bytes, id_starts, id_ends, id_bytes,
 ):  # fmt: skip
-    """Per line: what it is, and where its text and its id are. `text_ranks`: bytes that strings before it write."""
+    """One thread per line: finds the line's status, and where its text and its id are. `text_ranks` becomes the number
+    of bytes that the strings before the text write."""
     line = cuda.grid(1)
     while line < status.size:
         start, end = line_starts[at(line)], line_starts[at(line + 1)]
@@ -119,7 +122,8 @@ def scan_lines(
 
 @cuda.jit(cache=True)
 def copy_texts(data, newlines, line_ranks, copied, escapes, ranks, text_starts, text_ends, shifts, out):
-    """Per byte of a text: what it writes. `shifts`: from the bytes that all strings write to those that texts write."""
+    """One thread per byte of a text: writes its output. `shifts` are differences between positions in the output of all
+    strings and in the output of texts."""
     i = cuda.grid(1)
     while i < data.size:
         c, bit = i >> 5, np.uint32(1 << (i & 31))
@@ -140,7 +144,7 @@ def copy_texts(data, newlines, line_ranks, copied, escapes, ranks, text_starts, 
 
 @cuda.jit(cache=True)
 def copy_ids(data, id_starts, id_ends, offsets, out):
-    """One thread per line: an id has few bytes."""
+    """One thread per line: copies its id, which has few bytes."""
     line = cuda.grid(1)
     while line < id_starts.size:
         i = id_starts[at(line)]
@@ -194,7 +198,7 @@ class BlockLines(NamedTuple):
 
 
 def _ranked_positions(mask, counts):
-    """(Bits before each word, positions of the bits)."""
+    """Return the number of bits before each word, and the positions of all bits."""
     ranks = kernels.starts_of(counts)
     positions = kernels.empty(ranks, np.int32, int(ranks[-1]))
     kernels.launch_shared(token_kernels.place_pieces, mask.size, mask, ranks, positions)
@@ -202,7 +206,7 @@ def _ranked_positions(mask, counts):
 
 
 def find_lines(data, blocks, text_key, id_key, max_bytes: int) -> BlockLines:
-    """Find the documents of `data`, whole lines of together 1 to 2^31 - 1 bytes; `blocks` is `data` as uint64."""
+    """Find the documents of `data`, whole lines with 1 to 2^31 - 1 bytes in all; `blocks` is `data` as uint64."""
     size = data.size // 32 + 1
     quotes, backslashes, newlines, faults, begins = (kernels.empty(data, np.uint32, size) for _ in range(5))
     quote_counts, line_counts = (kernels.empty(data, np.int64, size) for _ in range(2))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JSON Lines on the device: it finds lines and unescapes strings. The host parses what is not plainly a document."""
+"""Parses JSON Lines on the device, which finds lines and unescapes strings. The host parses lines that the device does
+not recognise as plain documents."""
 
 import logging
 from functools import cache
@@ -39,7 +40,7 @@ def _find(data: np.ndarray, file: SourceFile) -> BlockLines:
 def parse_lines(
     data: np.ndarray, count: int, offset: int, file: SourceFile, first_row: int, first_line: int
 ) -> Documents:
-    """As `lines.parse_lines`; the table is a cuDF frame where the device parsed them."""
+    """Do what `lines.parse_lines` does; the table is a cuDF frame if the device parsed the lines."""
     if not MIN_BYTES <= data.size <= MAX_BYTES:
         return lines.parse_lines(data, count, offset, file, first_row, first_line)
     try:
@@ -59,7 +60,7 @@ def parse_lines(
 
 
 def _frame_of(block: BlockLines, rows: np.ndarray) -> cudf.DataFrame:
-    """The plain lines; `rows` has their positions."""
+    """Return a frame of the plain lines; `rows` has their positions."""
     plain = cp.flatnonzero(block.status == jsonl.PLAIN)
     ends = plain + 1
     index = cudf.RangeIndex(plain.size)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JSON Lines as masks over bytes, for engines that cut work by bytes and lines instead of parsing byte after byte.
+"""JSON Lines as masks over bytes, for engines that divide work by bytes and lines instead of parsing byte after byte.
 
 A mask has one bit per byte: a uint32 covers 32 bytes. A *rank* is a number of bits, or of written bytes, before a word.
-Quotes that no backslash escapes open and close strings by turns, from the start of each line. So it is known which
-bytes are inside a string, and a line is walked only between its strings. Lines are accepted as by `jsonl.parse_lines`,
-or not at all: what is unusual, or would take one thread long, is UNUSUAL.
+From the start of each line, unescaped quotes alternately open and close a string. So the masks show which bytes are
+inside strings, and a thread reads only the bytes of a line between its strings. An accepted line has the result of
+`jsonl.parse_lines`. A line with unusual syntax, or with much work for one thread, has the status UNUSUAL instead.
 """
 
 import numpy as np
@@ -33,7 +33,7 @@ NONE = -1
 
 @kernel
 def _is_character(data, i):
-    """Whether the byte at `i`, which is not ASCII, belongs to a well-formed sequence."""
+    """Whether the byte at `i`, which is not ASCII, belongs to a well-formed UTF-8 sequence."""
     j = i
     while j > 0 and i - j < 3 and (byte_at(data, j) & 0xC0) == 0x80:
         j -= 1
@@ -42,8 +42,8 @@ def _is_character(data, i):
 
 @kernel
 def json_bits(data, blocks, i):
-    """Of the eight bytes from `i`: a bit for each quote, backslash, line end, and each byte that no string may hold:
-    other control characters, and bytes that are not UTF-8."""
+    """Return four masks of the eight bytes from `i`: quotes; backslashes; line ends; and bytes that no string may hold,
+    which are other control characters and malformed UTF-8."""
     block = block_at(data, blocks, i)
     newlines = mark_bytes_equal(block, NEWLINE)
     faults = bits_of(~((block & LOW_SEVEN) + ABOVE_CONTROLS | block) & HIGH_BITS & ~newlines)
@@ -65,7 +65,8 @@ def _below(bit):
 
 @kernel
 def backslashes_before(backslashes, c):
-    """(Whether an odd number of backslashes ends right before word `c`, whether there are too many to tell)."""
+    """Return whether an odd number of backslashes ends right before word `c`, and whether there are too many to
+    count."""
     k = c
     while k > 0 and c - k < MAX_BACKSLASH_WORDS:
         word = np.uint64(backslashes[at(k - 1)])
@@ -81,7 +82,7 @@ def backslashes_before(backslashes, c):
 
 @kernel
 def split_backslashes(backslashes, c):
-    """(Mask of the backslashes of word `c` that begin an escape, mask of the bytes that are escaped)."""
+    """Return two masks of word `c`: of the backslashes that begin an escape, and of the bytes that are escaped."""
     rest = np.uint64(backslashes[at(c)])
     odd, _ = backslashes_before(backslashes, c)
     escaped = ONE if odd else NO_BITS
@@ -97,7 +98,8 @@ def split_backslashes(backslashes, c):
 
 @kernel
 def inside_strings(quotes, newlines, in_string, c):
-    """Mask of the bytes of word `c` inside strings, without the quotes. `in_string`: at its first byte."""
+    """Return a mask of the bytes of word `c` inside strings, without the quotes. `in_string`: whether the first byte is
+    inside."""
     marks = np.uint64(quotes[at(c)])
     inside = marks
     for shift in (1, 2, 4, 8, 16):
@@ -116,7 +118,7 @@ def inside_strings(quotes, newlines, in_string, c):
 
 @kernel
 def _is_second(data, begins, i):
-    """Whether the escape at `i` is the second half of a surrogate pair, whose first half ends before it."""
+    """Whether the escape at `i` is the second half of a surrogate pair, and the first half ends right before `i`."""
     if i < LONG_ESCAPE or byte_at(data, i - LONG_ESCAPE + 1) != 117 or i + LONG_ESCAPE > data.size:
         return False
     j = i - LONG_ESCAPE
@@ -135,8 +137,8 @@ def _width(code_point):
 
 @kernel
 def _escape_bytes(data, begins, i):
-    """(Bytes of the escape at `i` without the second half of a pair, bytes of its character); no bytes for one that is
-    not plain, and no character for the second half of a pair."""
+    """Return the size of the escape at `i`, and the size of the character that it writes. The first half of a pair does
+    not include the second half, which writes no character. Sizes are 0 for an escape that is not plain."""
     code_point, taken = jsonl.escape(data, i, data.size)
     if taken:
         return min(taken, LONG_ESCAPE), _width(code_point)
@@ -147,8 +149,8 @@ def _escape_bytes(data, begins, i):
 
 @kernel
 def split_word(data, begins, inside, faults, c):
-    """Of word `c`: (mask of the bytes that a string copies, mask of the escapes that a character replaces, bytes that
-    both write, mask of faults)."""
+    """Return four results for word `c`: a mask of bytes of strings to copy; a mask of escapes to replace by a
+    character; the number of bytes that both write; and a mask of faults."""
     bad = inside & np.uint64(faults[at(c)])
     copied, escapes, written = inside, NO_BITS, np.int64(0)
     if c > 0:  # escapes that end here
@@ -174,7 +176,7 @@ def split_word(data, begins, inside, faults, c):
 
 @kernel
 def escaped_bytes(data, escapes, c):
-    """The bytes that these escapes of word `c` write."""
+    """Return the number of bytes that these escapes of word `c` write."""
     written = np.int64(0)
     while escapes:
         written += _width(jsonl.escape(data, 32 * c + lowest_bit(escapes), data.size)[0])
@@ -184,7 +186,7 @@ def escaped_bytes(data, escapes, c):
 
 @kernel
 def written_before(data, copied, escapes, ranks, i):
-    """The bytes that all strings write up to byte `i`."""
+    """Return the number of bytes that all strings write before byte `i`."""
     c, below = i >> 5, _below(i & 31)
     written = np.int64(ranks[at(c)]) + count_bits(np.uint64(copied[at(c)]) & below)
     return written + escaped_bytes(data, np.uint64(escapes[at(c)]) & below, c)
@@ -198,7 +200,7 @@ def bits_before(mask, ranks, i):
 
 @kernel
 def _step(data, i, end):
-    """Position after white space; `end` + 1 if there is too much of it."""
+    """Return the position after white space from `i`; `end` + 1 if there is too much white space."""
     stop = min(end, i + MAX_STEP)
     i = jsonl.skip_space(data, i, stop)
     return end + 1 if i == stop and stop < end else i
@@ -206,7 +208,7 @@ def _step(data, i, end):
 
 @kernel
 def _is_plain_key(data, start, end):
-    """Whether a key is short and has no escape, which may make it equal to a wanted one."""
+    """Whether a key is short and has no escape. A key with an escape may equal a wanted key."""
     if end - start > MAX_KEY:
         return False
     for k in range(start, end):
@@ -225,10 +227,9 @@ def _are_digits(data, start, end):
 
 @kernel
 def scan_line(data, i, end, positions, q, q_end, text_key, id_key):
-    """Walk the line data[i:end] between its strings, whose quotes are at positions[q:q_end].
-
-    Return (BLANK, PLAIN or UNUSUAL; start and end of the text between its quotes; start and end of the id, between its
-    quotes if it is a string, or NONE). The insides of strings are not checked here.
+    """Read the line data[i:end] between its strings, whose quotes are at positions[q:q_end]. Return five numbers: the
+    status (BLANK, PLAIN or UNUSUAL); start and end of the text, without quotes; start and end of the id, without quotes
+    if it is a string, or NONE. This function does not check the content of strings.
     """
     unusual = jsonl.UNUSUAL, np.int64(NONE), np.int64(NONE), np.int64(NONE), np.int64(NONE)
     text, text_end = np.int64(NONE), np.int64(NONE)

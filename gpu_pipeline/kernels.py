@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loops over documents as CUDA kernels, and the functions that lay out their memory.
 
-The kernels share functions with the CPU's loops, with one thread per document unless a docstring differs.
-N-grams are cut by bytes and words instead (`gpu_pipeline.items`), so no document makes a thread long.
-`order` (int64) lists the rows longest first: the 32 threads of a warp have similar work, and no long document starts
-last. The module imports neither cuDF nor CuPy, so machines without a GPU compile and link every kernel. The layout
-functions take NumPy and CuPy arrays.
+The kernels share functions with the CPU's loops. A kernel has one thread per document unless its docstring says
+otherwise. For n-grams, work is divided by bytes and words instead (`gpu_pipeline.items`), so a long document does not
+slow one thread. `order` (int64) lists the rows longest first: the 32 threads of a warp have similar work, and long
+documents start first. The module imports neither cuDF nor CuPy, so machines without a GPU compile and link every
+kernel. The layout functions take NumPy and CuPy arrays.
 """
 
 import threading
@@ -35,7 +35,7 @@ NO_HIT = np.uint64(0xFFFFFFFFFFFFFFFF)  # its low half is FREE
 
 @cuda.jit(cache=True)
 def hash_rows(data, offsets, valid, order, max_characters, out):
-    """One thread per document of `order`, which has the longest first."""
+    """One thread per document of `order`: writes the hash of its text."""
     k = cuda.grid(1)
     if k < order.size:
         row = order[k]
@@ -46,7 +46,8 @@ def hash_rows(data, offsets, valid, order, max_characters, out):
 
 @cuda.jit(cache=True)
 def mark_bytes(data, blocks, origin, by_character, pages, records, flags, solid):
-    """Per eight bytes: a bit for each byte that belongs to an item; of a character, for its first byte only."""
+    """One thread per eight bytes: sets a bit for each byte of an item. If items are characters, only their first byte
+    has a bit."""
     k = cuda.grid(1)
     while k < solid.size:
         i = origin + 8 * k
@@ -61,7 +62,7 @@ def mark_bytes(data, blocks, origin, by_character, pages, records, flags, solid)
 
 @cuda.jit(cache=True)
 def mark_rows(offsets, origin, stops):
-    """One thread per document: a bit for its first byte."""
+    """One thread per document: sets a bit for its first byte."""
     row = cuda.grid(1)
     if row < offsets.size and (row == 0 or offsets[row] != offsets[row - 1]):
         i = offsets[row] - origin
@@ -70,8 +71,8 @@ def mark_rows(offsets, origin, stops):
 
 @cuda.jit(cache=True)
 def mark_items(solid, origin, start, end, by_character, stops, starts, counts):
-    """Per 32 bytes: a bit for each first byte of an item in start:end, and the number of these bits. `stops` has a bit
-    for the first byte of each document, and gets one for each byte of white space."""
+    """One thread per 32 bytes: sets a bit for each first byte of an item in start:end, and counts these bits. `stops`
+    has a bit for the first byte of each document, and gets a bit for each byte of white space."""
     c = cuda.grid(1)
     while c < solid.size:
         i = origin + 32 * c
@@ -101,7 +102,7 @@ def rank_rows(offsets, origin, starts, ranks, items):
 
 @cuda.jit(cache=True)
 def place_items(origin, block, end_block, starts, ranks, base, positions):
-    """Per eight bytes: positions[k] becomes the first byte of item `base` + k."""
+    """One thread per eight bytes: positions[k] becomes the first byte of item `base` + k."""
     b = block + cuda.grid(1)
     while b < end_block:
         i = 8 * b - origin
@@ -118,7 +119,8 @@ def place_items(origin, block, end_block, starts, ranks, base, positions):
 
 @cuda.jit(device=True)
 def end_of_item(stops, origin, i, most_bytes):
-    """The next stop after the byte `i`, or any byte above i + most_bytes if it is farther."""
+    """Return the next stop after byte `i`. If it is more than `most_bytes` after `i`, any position above i + most_bytes
+    may be returned."""
     j = i + 1 - origin
     bits = np.uint32(stops[at(j >> 5)] >> np.uint32(j & 31))
     while bits == np.uint32(0):
@@ -131,8 +133,8 @@ def end_of_item(stops, origin, i, most_bytes):
 
 @cuda.jit(cache=True)
 def hash_items(data, blocks, origin, stops, by_character, items):
-    """Per item: its place in `items` becomes its hash. A word ends at the next bit of `stops`, which has one at the
-    end of the text."""
+    """One thread per item: replaces its position in `items` by its hash. A word ends at the next bit of `stops`, which
+    has a bit at the end of the text."""
     k = cuda.grid(1)
     while k < items.size:
         i = np.int64(items[at(k)])
@@ -145,7 +147,7 @@ def hash_items(data, blocks, origin, stops, by_character, items):
 
 @cuda.jit(cache=True)
 def hash_ngrams(hashes, first, ngram, out):
-    """Per item: the hash of the n-gram that starts there, if there is one."""
+    """One thread per item: writes the hash of the n-gram that starts at the item, if there is one."""
     k = cuda.grid(1)
     while k < out.size:
         hashed, exists = hash_ngram(hashes, first, k, ngram)
@@ -156,8 +158,8 @@ def hash_ngrams(hashes, first, ngram, out):
 
 @cuda.jit(cache=True)
 def sign_pieces(hashes, starts, counts, pieces, rows, a, b, out):
-    """One block per piece of a document, one thread per permutation: all threads read the same hash at the same time.
-    Document k has the pieces from pieces[k]; `rows` has the document of each piece."""
+    """One block per piece of a document, one thread per permutation: writes the signature. All threads read the same
+    hash at once. Document k has the pieces from pieces[k] on; `rows` has the document of each piece."""
     piece = cuda.blockIdx.x
     low = cuda.local.array(1, numba.uint32)
     while piece < rows.size:
@@ -174,7 +176,7 @@ def sign_pieces(hashes, starts, counts, pieces, rows, a, b, out):
 
 @cuda.jit(cache=True)
 def key_rows(signed, rows, out):
-    """One thread per document and band."""
+    """One thread per document and band: writes the band's key."""
     k = cuda.grid(1)
     if k < signed.shape[0] * out.shape[0]:
         row, band = k // out.shape[0], k % out.shape[0]
@@ -183,8 +185,8 @@ def key_rows(signed, rows, out):
 
 @cuda.jit(cache=True)
 def find_pieces(hashes, starts, counts, pieces, rows, keys, owners, hits, first_hit):
-    """One block per piece of a document, neighbouring threads look up neighbouring n-grams. The smallest (position,
-    owner) wins, packed into 64 bits."""
+    """One block per piece of a document: counts its n-grams that are in the table. Neighbouring threads look up
+    neighbouring n-grams. `first_hit` gets the smallest position with its owner, packed into 64 bits."""
     piece = cuda.blockIdx.x
     while piece < rows.size:
         row = rows[piece]
@@ -201,7 +203,7 @@ def find_pieces(hashes, starts, counts, pieces, rows, keys, owners, hits, first_
 
 @cuda.jit(cache=True)
 def count_common(hashes, offsets, left, right, out):
-    """One thread per pair."""
+    """One thread per pair: counts the hashes that its two documents share."""
     pair = cuda.grid(1)
     if pair < out.size:
         i, j = left[pair], right[pair]
@@ -248,13 +250,13 @@ SIGNATURES = _signatures()
 
 
 def _viewed(argument):
-    """CuPy's arrays as Numba's, without synchronisation: the work of a thread is in order on its stream."""
+    """Return a CuPy array as a Numba array, without synchronisation: the work of a thread is in order on its stream."""
     return cuda.as_cuda_array(argument, sync=False) if hasattr(argument, "__cuda_array_interface__") else argument
 
 
 @cache
 def stream_of_thread():
-    """CUDA's per-thread default stream: one object for all threads, and a stream of its own for each."""
+    """Return CUDA's per-thread default stream: one object that means a different stream in each thread."""
     return cuda.per_thread_default_stream()
 
 
@@ -263,7 +265,8 @@ _loaded: set[Any] = set()  # kernels that were launched in this process
 
 
 def _launch(kernel, blocks: int, threads: int, arguments) -> None:
-    """Numba loads a kernel at its first launch, and two threads that load the same one damage the heap."""
+    """Launch a kernel; its first launch holds a lock. Numba loads a kernel at the first launch, and two threads that
+    load the same kernel at once damage the heap."""
     run = kernel[blocks, threads, stream_of_thread()]
     if kernel in _loaded:
         return run(*map(_viewed, arguments))
@@ -278,7 +281,7 @@ def launch(kernel, rows: int, *arguments) -> None:
 
 
 def launch_shared(kernel, items: int, *arguments) -> None:
-    """Run a kernel whose threads take several items each, a grid's width apart."""
+    """Run a kernel whose threads take several items each, in steps of the number of threads."""
     launch(kernel, -(-items // ITEMS_PER_THREAD), *arguments)
 
 
@@ -288,29 +291,32 @@ def launch_blocks(kernel, rows: int, *arguments) -> None:
 
 
 def launch_teams(kernel, rows: int, threads: int, *arguments) -> None:
-    """Run a kernel with one block per row, whose `threads` wait for each other."""
+    """Run a kernel with one block of `threads` threads per row; the threads of a block wait for each other."""
     _launch(kernel, min(max(rows, MIN_BLOCKS), 1 << 16), threads, arguments)
 
 
 def longest_first(lengths):
-    """Positions of the documents by decreasing length (int64)."""
+    """Return the positions of the documents by decreasing length (int64)."""
     return (-lengths).argsort()
 
 
 def prefix_sums(values, dtype=None):
-    """The sum of the values up to each one, itself included. A library does this work, and a test counts it."""
+    """Return for each value the sum of the values up to it, itself included. A library does this work; a test counts
+    these calls."""
     return values.cumsum(dtype=dtype)
 
 
 def starts_of(sizes):
-    """Start of each item of the given sizes, one after the other, and the end of the last: sizes + 1, as `sizes`."""
+    """Return where each item starts if items of these sizes are back to back, and where the last one ends: one more
+    than `sizes`, of the same type."""
     starts = zeros(sizes, sizes.dtype, sizes.size + 1)
     starts[1:] = prefix_sums(sizes)
     return starts
 
 
 def table_slots(words):
-    """`table_mask(words) + 1` for an array: the smallest power of two, 4 or more, that is at least twice `words`."""
+    """Return `table_mask(words) + 1` for an array: the smallest power of two that is at least twice `words`, and at
+    least 4."""
     slots = np.maximum(words * 2, 4) - 1
     for shift in (1, 2, 4, 8, 16, 32):
         slots |= slots >> shift
@@ -318,21 +324,21 @@ def table_slots(words):
 
 
 def empty(like, dtype, *shape: int):
-    """An array on the device of `like`, not initialised. Its shape is a tuple: for a shape of 0 CuPy returns an array
-    as long as `like`, over no memory."""
+    """Return an array on the device of `like`, not initialised. Its shape is passed as a tuple: for the shape 0, CuPy
+    returns an array as long as `like`, without memory."""
     return np.empty_like(like, dtype, shape=(*shape,))
 
 
 def zeros(like, dtype, *shape: int):
-    """As `empty`, filled with zeros."""
+    """Return an array as `empty` does, filled with zeros."""
     return np.zeros_like(like, dtype, shape=(*shape,))
 
 
 def entries_of(n: int, functions):
-    """Where a walk enters each of the chunks with these functions (int32), if it enters the first at 0.
+    """Return where a walk enters each of the chunks with these functions (int32), if it enters the first chunk at 0.
 
-    n           places where it can enter a chunk, at most 16
-    functions   uint64: where it leaves, four bits for each of these places
+    n           number of places where it can enter a chunk, at most 16
+    functions   uint64: where it leaves each chunk, four bits for each of these places
     """
     levels = [functions]
     while levels[-1].size > 1:
@@ -359,8 +365,8 @@ class TextItems(NamedTuple):
 
 
 def find_borders(offsets, multiple: int = 1):
-    """(The byte of the first bits, a bit for the first byte of each document and for the end of the last one). The
-    number of words is a multiple of `multiple`."""
+    """Return the byte at which the mask begins, and the mask: a bit for the first byte of each document, and for the
+    end of the last one. The mask's number of words is a multiple of `multiple`."""
     origin, size = int(offsets[0]) // 32 * 32, int(offsets[-1]) // 32 - int(offsets[0]) // 32 + 1
     size = -(-size // multiple) * multiple
     borders = zeros(offsets, np.uint32, size)
@@ -369,7 +375,8 @@ def find_borders(offsets, multiple: int = 1):
 
 
 def find_items(data, blocks, offsets, by_character: bool, properties) -> TextItems:
-    """Find the items of all documents, null ones included. 32 bytes of text take 36 bytes of memory; 16 of them remain.
+    """Find the items of all documents, null rows included. 32 bytes of text take 36 bytes of memory; the result keeps
+    16 of these.
 
     properties   pages, records and flags of `tables.UnicodeTables`
     """
@@ -380,7 +387,8 @@ def find_items(data, blocks, offsets, by_character: bool, properties) -> TextIte
 
 
 def number_items(blocks, offsets, origin: int, stops, solid, by_character: bool) -> TextItems:
-    """The items of a mask of their bytes; of a character, of its first byte only. `stops` has the borders."""
+    """Return the items of the mask `solid`, which has the bytes of words, or the first bytes of characters. `stops` has
+    a bit for each border."""
     start, end, size = int(offsets[0]), int(offsets[-1]), stops.size
     starts = empty(offsets, np.uint32, size)
     counts, row_starts = (empty(offsets, np.int64, items) for items in (size, offsets.size))
@@ -394,8 +402,8 @@ def hash_batch(
     data, items: TextItems, first_byte: int, end_byte: int, first_item: int, end_item: int, starts, ngram: int,
     by_character: bool,
 ):  # fmt: skip
-    """The hash of the n-gram at each item of a batch of documents, of which document k has the items from starts[k];
-    unspecified where no n-gram starts."""
+    """Return the hash of the n-gram at each item of a batch of documents; unspecified where no n-gram starts. Document
+    k has the items from starts[k]."""
     size, block, end_block = end_item - first_item, first_byte // 8, -(-end_byte // 8)
     hashes, out = (empty(items.ranks, np.uint64, size) for _ in range(2))
     is_first = zeros(items.ranks, bool, size + 1)
@@ -411,7 +419,7 @@ def hash_batch(
 def inserted(
     hashes: np.ndarray, offsets: np.ndarray, rows: np.ndarray, row_hashes: np.ndarray, row_offsets: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The hashes and offsets of all documents, after those of `rows`, which have none so far, are inserted."""
+    """Insert the hashes of `rows`, which had none; return the hashes and offsets of all documents."""
     sizes = np.diff(offsets)
     sizes[rows] = np.diff(row_offsets)
     new = [*np.split(row_hashes, row_offsets[1:-1]), hashes[:0]]
@@ -420,5 +428,5 @@ def inserted(
 
 
 def batch_end(starts: np.ndarray, first: int, limit: int) -> int:
-    """End of the batch from row `first` of at most `limit` bytes, or of one larger row."""
+    """Return the end of the batch that begins at row `first`: it has at most `limit` bytes, or is one larger row."""
     return max(int(np.searchsorted(starts, starts[first] + limit, side="right")) - 1, first + 1)

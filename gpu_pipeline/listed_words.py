@@ -9,7 +9,7 @@ from curation.kernels.hashing import FMIX_1
 
 
 def word_key(word: str) -> np.uint64:
-    """A word of at most seven bytes as a uint64: its bytes, little-endian, and its length in the top byte."""
+    """Return a word of at most seven bytes as a uint64: its bytes, little-endian, and its length in the top byte."""
     return np.uint64(int.from_bytes(word.encode(), "little") | len(word) << 56)
 
 
@@ -20,8 +20,9 @@ FUNCTION_WORD = 1 << NUM_STOP_WORDS
 
 
 def list_words() -> tuple[np.uint64, np.ndarray, np.ndarray, np.ndarray]:
-    """A perfect hash of the listed words: the multiplier, and per slot (uint64) the key, the key with CASE_OF_FOUR, and
-    the bits of the word: one per stop word of Gopher, one for English function words."""
+    """Return a perfect hash of the listed words. It has a multiplier, and per slot (uint64) the key, the key with
+    CASE_OF_FOUR, and the word's bits. Each stop word of Gopher has its own bit; English function words share one
+    bit."""
     words = list(dict.fromkeys(GOPHER_STOP_WORDS + ENGLISH_FUNCTION_WORDS))
     assert max(map(len, words)) <= 7 and max(map(len, ENGLISH_FUNCTION_WORDS)) <= 4, "a listed word is too long"
     assert len(words) <= 1 << LISTED_BITS, "more listed words than slots"

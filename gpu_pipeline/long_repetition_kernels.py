@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CUDA kernels of the measures of repetition for documents of more words or lines than a block takes.
+"""CUDA kernels that measure repetition in documents with more words or lines than one block takes.
 
-Each step of `repetition_kernels` is a launch over all long documents of a batch, so no thread grows with a document. A
-warp takes a piece of one document, a thread one word after the other.
+Each step of `repetition_kernels` is a launch over all long documents of a batch, so the work of a thread is bounded. A
+warp takes a piece of one document, word after word.
 
 firsts, counts   int64: the first word of each long document in the batch, and its number of words
 starts           int64: its first word among those of all long documents
@@ -43,8 +43,8 @@ FAN = 32  # functions of chunks that one thread composes
 
 @cuda.jit(device=True)
 def claim_slot(slots, mask, keep, hashes, k):
-    """The item that stands for the hash of item `k`; -1 - its slot if that is `k` itself. Most items of a long document
-    repeat: a slot is read before it is claimed."""
+    """Return the item that stands for the hash of item `k`; -1 - its slot if `k` stands for itself. A slot is read
+    before it is claimed, since most items of a long document repeat."""
     hashed = np.uint64(hashes[at(k)])
     value = np.uint32(np.uint32(hashed >> np.uint64(32)) & ~keep | np.uint32(k))
     slot = np.uint64(hashed & mask)
@@ -61,7 +61,8 @@ def claim_slot(slots, mask, keep, hashes, k):
 
 @cuda.jit(device=True)
 def leader_of(number):
-    """(The lanes with the number of the first lane that has one, the first of them): negative numbers are none."""
+    """Take the number of the first lane that has one; return the lanes with this number, and the first of these lanes.
+    Negative numbers count as none."""
     votes = np.uint32(cuda.ballot_sync(ALL_LANES, number >= 0))
     leader = lowest_bit(votes) if votes else 0
     wanted = cuda.shfl_sync(ALL_LANES, number, leader)
@@ -73,7 +74,7 @@ def claim_ngrams(
     firsts, counts, starts, chunks, pieces, docs, rows, slot_starts, all_slots, n, keys, active, group, lowest,
     repeated, any_repeats, out,
 ):  # fmt: skip
-    """Find the active n-grams that repeat, and up to 4-grams how often each occurs; count distinct words if n is 1.
+    """Find the active n-grams that repeat; for n up to 4, also how often each occurs. Count distinct words if n is 1.
 
     keys         uint64: hashes of n-grams, as `hashes`; those of all words of the batch if n is 1
     active       mask of n-grams that may repeat; empty if all may
@@ -121,14 +122,14 @@ def claim_ngrams(
 
 @cuda.jit(device=True)
 def first_equal(group, base, k):
-    """The word at which the n-gram starts that stands for the one at word `k`."""
+    """Return the first word of the n-gram that stands for the n-gram at word `k`."""
     other = np.int64(group[at(base + k)])
     return other if other >= 0 else k
 
 
 @cuda.jit(cache=True)
 def find_tops(counts, starts, chunks, pieces, docs, n, repeated, group, lowest, tops):
-    """The most frequent n-gram, the first of ties: the largest (occurrences, last position - position)."""
+    """Find the most frequent n-gram, the first of ties: it has the largest (occurrences, last position - position)."""
     lane, piece = cuda.grid(1) % LANES, cuda.grid(1) // LANES
     while piece < docs.size:
         doc = docs[piece]
@@ -152,8 +153,8 @@ def prepare_ngrams(
     firsts, counts, starts, chunks, pieces, docs, slot_starts, all_slots, n, word_hash, active, repeated, group, hashes,
     following,
 ):  # fmt: skip
-    """Free the slots of the n-grams, and hash the (n + 1)-grams whose two n-grams repeat: they have a bit in
-    `following`."""
+    """Free the slots of the n-grams, and hash the (n + 1)-grams whose two n-grams repeat. Those (n + 1)-grams have a
+    bit in `following`."""
     lane, piece = cuda.grid(1) % LANES, cuda.grid(1) // LANES
     while piece < docs.size:
         doc = docs[piece]
@@ -177,7 +178,7 @@ def prepare_ngrams(
 
 @cuda.jit(cache=True)
 def note_visits(counts, starts, chunks, pieces, docs, visited, group, lowest):
-    """For each group the first of its n-grams in the mask."""
+    """Note for each group of equal n-grams the first one in the mask `visited`."""
     lane, piece = cuda.grid(1) % LANES, cuda.grid(1) // LANES
     while piece < docs.size:
         doc = docs[piece]
@@ -198,8 +199,8 @@ def note_visits(counts, starts, chunks, pieces, docs, visited, group, lowest):
 
 @cuda.jit(cache=True)
 def note_seen(counts, starts, chunks, pieces, docs, repeated, visited, group, lowest, seen, changed):
-    """Set the bits of n-grams that equal a visited one before them; `changed` becomes True for documents in which this
-    changed for a visited one."""
+    """Set the bits of n-grams that equal an earlier visited n-gram. `changed` becomes True for a document if the bit of
+    a visited n-gram changed."""
     lane, piece = cuda.grid(1) % LANES, cuda.grid(1) // LANES
     while piece < docs.size:
         doc = docs[piece]
@@ -218,12 +219,13 @@ def note_seen(counts, starts, chunks, pieces, docs, repeated, visited, group, lo
         piece += cuda.gridsize(1) // LANES
 
 
-# The walk. The last chunk of a document has no bits: whatever comes before, the walk enters the next one at its start.
+# The walk. The last chunk of a document has no bits, so the walk always enters the next document at its start.
 
 
 @cuda.jit(cache=True)
 def leave_chunks(n, seen, functions):
-    """One thread per chunk: where the walk enters the next one, four bits for each place where it enters this one."""
+    """One thread per chunk: writes where the walk enters the next chunk, four bits for each place where it can enter
+    this one."""
     c = cuda.grid(1)
     while c < seen.size:
         value = np.uint64(0)
@@ -236,13 +238,13 @@ def leave_chunks(n, seen, functions):
 
 @cuda.jit(device=True)
 def leave(function, entry):
-    """Where a walk that enters at `entry` leaves, by a function of four bits per entry."""
+    """Return where a walk leaves that enters at `entry`; `function` has four bits per entry."""
     return np.int64(function >> np.uint64(4 * entry) & np.uint64(15))
 
 
 @cuda.jit(cache=True)
 def compose_functions(n, functions, composed):
-    """One thread per FAN functions: their composition."""
+    """One thread per FAN functions: writes their composition."""
     g = cuda.grid(1)
     while g < composed.size:
         value = np.uint64(0)
@@ -257,7 +259,7 @@ def compose_functions(n, functions, composed):
 
 @cuda.jit(cache=True)
 def enter_functions(functions, entries, entries_of_each):
-    """One thread per FAN functions: where the walk enters each, from where it enters the first."""
+    """One thread per FAN functions: writes where the walk enters each of them, given where it enters the first."""
     g = cuda.grid(1)
     while g < entries.size:
         state = np.int64(entries[at(g)])
@@ -269,7 +271,7 @@ def enter_functions(functions, entries, entries_of_each):
 
 @cuda.jit(cache=True)
 def visit_chunks(n, repeated, seen, entries, visited):
-    """One thread per chunk: the repeated n-grams that the walk visits."""
+    """One thread per chunk: marks the repeated n-grams that the walk visits."""
     c = cuda.grid(1)
     while c < visited.size:
         visited[at(c)] = visited_bits(repeated[at(c)], seen[at(c)], n, np.int64(entries[at(c)]))
@@ -301,7 +303,7 @@ def add_duplicates(
 
 @cuda.jit(cache=True)
 def add_covered(firsts, counts, chunks, pieces, docs, rows, row_ranks, n, word_end, repeated, out):
-    """Add the characters that each n-gram covers and the one before it does not."""
+    """Add the characters that each n-gram covers and the n-gram before does not."""
     lane, piece = cuda.grid(1) % LANES, cuda.grid(1) // LANES
     while piece < docs.size:
         doc = docs[piece]
@@ -322,7 +324,7 @@ def add_covered(firsts, counts, chunks, pieces, docs, rows, row_ranks, n, word_e
 
 @cuda.jit(cache=True)
 def write_long_tops(firsts, counts, rows, row_ranks, max_ngram, word_end, tops, top_characters, out):
-    """One thread per long document: its most frequent n-grams."""
+    """One thread per long document: writes the measures of its most frequent n-grams."""
     doc = cuda.grid(1)
     if doc < rows.size:
         ends, base = word_end[firsts[doc] : firsts[doc] + counts[doc]], row_ranks[VISIBLE, rows[doc]]
@@ -331,7 +333,7 @@ def write_long_tops(firsts, counts, rows, row_ranks, max_ngram, word_end, tops, 
 
 @cuda.jit(cache=True)
 def repeat_long_items(item_starts, pieces, docs, rows, slot_starts, all_slots, hashes, lengths, measure, out):
-    """`repetition_kernels.count_items` for lines or paragraphs of long documents."""
+    """Do the work of `repetition_kernels.count_items` for lines or paragraphs of long documents."""
     lane, piece = cuda.grid(1) % LANES, cuda.grid(1) // LANES
     while piece < docs.size:
         doc = docs[piece]

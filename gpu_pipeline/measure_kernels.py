@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CUDA kernels of the measures: work is cut by bytes, words and lines of a whole batch (`gpu_pipeline.spans`).
+"""CUDA kernels of the measures: work is divided by bytes, words and lines of a whole batch (`gpu_pipeline.spans`).
 
-A warp takes a piece of one document where sums of a document are needed: its threads take neighbouring bytes or words,
-add up their numbers, and one thread adds the sum to `out` (int32, (measures, rows)). Rare things are added one by one.
+For sums per document, a warp takes a piece of one document, and its threads take neighbouring bytes or words. The warp
+adds up their counts, and one thread adds the sum to `out` (int32, (measures, rows)). Rare counts are added one by one.
 
 data, blocks   the text: bytes, and uint64 without a last partial one
 origin         the byte of the first bits, a multiple of 32; the batch starts in these 32 bytes
@@ -127,7 +127,7 @@ def rank(bits, ranks, mask, i):
 
 @cuda.jit(device=True)
 def row_rank(bits, ranks, i):
-    """As `rank`, where only one mask and its ranks are given."""
+    """Return what `rank` returns, for one mask with its ranks."""
     c = np.uint32(i) >> np.uint32(5)
     below = np.uint32(bits[c] & bits_below(np.int32(i & 31)))
     return np.int32(ranks[c] + np.int32(cuda.popc(below)))
@@ -135,7 +135,8 @@ def row_rank(bits, ranks, i):
 
 @cuda.jit(cache=True)
 def mark_text(data, blocks, origin, marks, pages, records, flags, lanes, bytes_of_bits):
-    """Per eight bytes: a byte of each mask that is read from the text; `marks` says whether ADDRESS is wanted."""
+    """One thread per eight bytes: writes eight bits of each mask that is read from the text; `marks`: whether ADDRESS
+    is wanted."""
     k = cuda.grid(1)
     while k < bytes_of_bits.shape[1]:
         i = origin + 8 * k
@@ -155,8 +156,8 @@ def mark_text(data, blocks, origin, marks, pages, records, flags, lanes, bytes_o
 
 @cuda.jit(cache=True)
 def mark_words(stops, bits, counts):
-    """Per 32 bytes: the masks of starts and ends of words and of visible characters, and the counts of all ranked
-    masks. `stops` has a bit for the first byte of each document."""
+    """One thread per 32 bytes: writes the masks of word starts, word ends and visible characters, and the counts of all
+    ranked masks. `stops` has a bit for the first byte of each document."""
     c = cuda.grid(1)
     while c < stops.size:
         solid, stop = bits[SOLID, at(c)], stops[at(c)]
@@ -174,7 +175,7 @@ def mark_words(stops, bits, counts):
 
 @cuda.jit(cache=True)
 def rank_documents(offsets, origin, bits, ranks, row_ranks):
-    """One thread per document: the bits before it."""
+    """One thread per document: writes the number of bits before the document, of each ranked mask."""
     row = cuda.grid(1)
     if row < offsets.size:
         for mask in range(RANKED):
@@ -183,14 +184,14 @@ def rank_documents(offsets, origin, bits, ranks, row_ranks):
 
 @cuda.jit(device=True)
 def lowest_bit(bits):
-    """Number of the lowest set bit of a uint32; 32 for none."""
+    """Return the position of the lowest set bit of a uint32; 32 for none."""
     return cuda.clz(cuda.brev(np.uint32(bits)))
 
 
 @cuda.jit(cache=True)
 def place_words(bits, ranks, word_starts, word_ends):
-    """Per 32 bytes: the places where words start and end. The two masks have the same order: a word that is open
-    before a byte ends there or later."""
+    """One thread per 32 bytes: writes the positions where words start and end. Starts and ends have the same order: a
+    word that is open before a byte ends at that byte or later."""
     c = cuda.grid(1)
     while c < bits.shape[1]:
         starts, ends = bits[WORD, at(c)], bits[END, at(c)]
@@ -211,7 +212,7 @@ def place_words(bits, ranks, word_starts, word_ends):
 
 @cuda.jit(cache=True)
 def place_breaks(bits, ranks, breaks):
-    """Per 32 bytes: the places of line breaks."""
+    """One thread per 32 bytes: writes the positions of line breaks."""
     c = cuda.grid(1)
     while c < bits.shape[1]:
         break_bits, k = bits[BREAK, at(c)], ranks[BREAK, at(c)]
@@ -224,8 +225,9 @@ def place_breaks(bits, ranks, breaks):
 
 @cuda.jit(cache=True)
 def count_urls(data, offsets, valid, origin, bits, ranks, word_ends, pages, records, lanes, url_starts, out):
-    """Per 32 bytes: words with a URL, and their visible characters from the first one on. `url_starts` has the start of
-    the first URL found so far in each word, at first NO_URL: a thread that finds an earlier one adds the difference."""
+    """One thread per 32 bytes: counts words with a URL, and their visible characters from the first URL on.
+    `url_starts` has the start of the first URL found so far in each word, initially NO_URL. A thread that finds an
+    earlier URL adds the difference."""
     c = cuda.grid(1)
     while c < bits.shape[1]:
         address_bits = bits[ADDRESS, at(c)]
@@ -250,7 +252,7 @@ def count_urls(data, offsets, valid, origin, bits, ranks, word_ends, pages, reco
 
 @cuda.jit(device=True)
 def block_classes(data, blocks, i, start, end, pages, records, lanes, byte_lanes):
-    """The counters of the characters of data[start:end] that start in the block at `i`."""
+    """Return class counters of the characters of data[start:end] that start in the block at `i`."""
     block = np.uint64(block_at(data, blocks, i))
     if i < start:
         block &= ~np.uint64(low_bytes(start - i))
@@ -276,7 +278,7 @@ def block_classes(data, blocks, i, start, end, pages, records, lanes, byte_lanes
 
 @cuda.jit(cache=True)
 def count_classes(data, blocks, offsets, pieces, rows, pages, records, lanes, byte_lanes, out):
-    """One warp per piece of a document, one thread per eight bytes: characters by class."""
+    """One warp per piece of a document, one thread per eight bytes: counts characters by class."""
     lane, piece = cuda.grid(1) % LANES, cuda.grid(1) // LANES
     while piece < rows.size:
         row = rows[piece]
@@ -305,8 +307,8 @@ def measure_words(
     data, blocks, origin, bits, ranks, row_ranks, pieces, rows, word_starts, word_ends, word_hash, word_end,
     long_words, num_long, out,
 ):  # fmt: skip
-    """One warp per piece of a document, one thread per word. Words above LONG_WORD bytes are listed in `long_words`
-    (number and row of each): `measure_pieces` hashes them and finds their ends.
+    """One warp per piece of a document, one thread per word: writes the measures of words. Words above LONG_WORD bytes
+    are listed in `long_words` (number and row of each); `measure_pieces` hashes them and finds their ends.
 
     word_end   becomes the visible characters before the end of each word, from the start of the batch
     """
@@ -372,7 +374,7 @@ def measure_words(
 
 @cuda.jit(device=True)
 def numbered(hashed, number):
-    """The hash of a part at a place; the sum over all parts is the hash of the whole."""
+    """Return the hash of part number `number`. The sum over all parts is the hash of the word or line."""
     return np.uint64(mix64(np.uint64(combine64(np.uint64(hashed), np.uint64(number)))))
 
 
@@ -400,7 +402,8 @@ def measure_pieces(data, blocks, origin, long_words, pieces, piece_words, word_s
 
 @cuda.jit(cache=True)
 def finish_pieces(data, origin, row_ranks, long_words, pieces, piece_words, word_starts, word_ends, others, out):
-    """One thread per piece of a long word: the ellipses that end in it; the last thread looks for the sentence."""
+    """One thread per piece of a long word: counts the ellipses that end in it. The thread of the last piece checks
+    whether the word ends a sentence."""
     piece = cuda.grid(1)
     while piece < piece_words.size:
         j = piece_words[piece]
@@ -433,8 +436,8 @@ def measure_lines(
     data, blocks, offsets, valid, origin, bits, ranks, row_ranks, item_starts, breaks, word_starts, word_ends, hashed,
     longest, line_hash, line_mark, line_prose, long_lines, num_long, out,
 ):  # fmt: skip
-    """One thread per line break, for the line that ends there, and one per document, for what follows its last one:
-    document k has the items from item_starts[k]. Per item, if `hashed`:
+    """One thread per line break measures the line that ends there; one thread per document measures the text after the
+    last line break. Document k has the items from item_starts[k]. Per item, if `hashed`:
 
     line_hash   hash of the line's bytes; 0 for lines above LONG_PIECE bytes, which are listed in `long_lines` (item,
                 start and end of each)
@@ -536,7 +539,7 @@ def hash_pieces(data, blocks, origin, long_lines, pieces, piece_lines, line_hash
 
 @cuda.jit(cache=True)
 def add_lines(line_hash, line_mark, lines, paragraphs, paragraph_starts, paragraph_hash, paragraph_length):
-    """One thread per item: adds a text line to its paragraph, whose lines are joined by one character.
+    """One thread per item: adds a text line to its paragraph. Lines of a paragraph count as joined by one character.
 
     lines, paragraphs   int32: how many text lines and paragraphs start at the items up to this one
     paragraph_starts    int64: the first item of each paragraph
@@ -553,7 +556,7 @@ def add_lines(line_hash, line_mark, lines, paragraphs, paragraph_starts, paragra
 
 @cuda.jit(device=True)
 def count_text_line(data, word, last_word, last_end, length, is_first, out, row):
-    """Count a line that has words, from its first to its last one, in the measures of lines."""
+    """Add a line with words to the measures of lines; `word` and `last_word` are its first and last word."""
     starts, ends = line_start_bits(data, word), line_end_bits(data, last_word, last_end)
     cuda.atomic.add(out, (M.text_lines, row), 1)
     if is_first:

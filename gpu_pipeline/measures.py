@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures of a batch of documents: launches of `measure_kernels`, and sums of documents by differences of ranks."""
+"""Measures a batch of documents: launches the kernels of `measure_kernels`, and subtracts ranks to get sums per
+document."""
 
 import itertools
 from collections.abc import Sequence
@@ -36,7 +37,7 @@ OF_TOPS = tuple(f"top_{n}gram_characters" for n in (2, 3, 4))  # int64: they may
 OF_SYMBOLS = ("hash_signs", "ellipsis_characters", "ellipses", "symbols", "symbol_characters")
 # A batch takes about this much memory: masks, ranks and words of six bytes, and the measures of a document.
 BATCH_BYTES, ROW_BYTES = 10, 16 * NUM_MEASURES
-LENGTHS_BYTES, STRINGS_BYTES = 8, 40  # more for sorted lengths of words, and for a table of strings of characters
+LENGTHS_BYTES, STRINGS_BYTES = 8, 40  # more for sorted lengths of words, and for a table of strings
 LARGEST = (1 << 31) - 1
 
 
@@ -85,7 +86,7 @@ def _measure_long(spans: WordSpans, long_words: cp.ndarray, word_hash: cp.ndarra
 
 
 def _measure_words(spans: WordSpans, out: cp.ndarray) -> tuple[cp.ndarray, cp.ndarray]:
-    """(hash of each word, visible characters before its end)."""
+    """Return the hash of each word, and the number of visible characters before its end."""
     words = spans.word_starts.size
     word_hash, word_end = kernels.empty(out, np.uint64, words), kernels.empty(out, np.int32, words)
     longest = int(spans.offsets[-1] - spans.offsets[0]) // parts.LONG_WORD + 1
@@ -112,8 +113,8 @@ def _count_classes(spans: WordSpans, classes: tuple, byte_lanes: cp.ndarray, out
 def _measure_lines(
     spans: WordSpans, hashed: bool, longest: bool, out: cp.ndarray
 ) -> tuple[cp.ndarray, cp.ndarray, cp.ndarray, cp.ndarray]:
-    """(first item of each document, hash of each item, its mark, its prose); `measure_kernels.measure_lines` says what
-    they are. The last three are empty if not `hashed`."""
+    """Return the first item of each document; and for each item its hash, its mark and its prose, described in
+    `measure_kernels.measure_lines`. The last three are empty if not `hashed`."""
     breaks = kernels.empty(out, np.int32, int(spans.ranks[BREAK, -1]))
     kernels.launch_shared(parts.place_breaks, spans.bits.shape[1], spans.bits, spans.ranks, breaks)
     before = spans.row_ranks[BREAK].astype(np.int64)
@@ -139,13 +140,14 @@ def _measure_lines(
 
 
 def _in_classes(counts: cp.ndarray, limits: Sequence[int]) -> list[cp.ndarray]:
-    """Documents with items, by their number: up to the first limit, up to the second, ..., above all."""
+    """Divide documents with items into classes by their number of items: up to the first limit, up to the second, ...,
+    above all limits."""
     bounds = [0, *limits, LARGEST]
     return [cp.flatnonzero((counts > low) & (counts <= high)) for low, high in itertools.pairwise(bounds)]
 
 
 def _table(counts: cp.ndarray) -> tuple[cp.ndarray, cp.ndarray]:
-    """(start of the table of each document, all tables, empty) for documents of so many items."""
+    """Allocate one table per document of `counts` items; return the start of each table, and all tables, empty."""
     starts = kernels.starts_of(kernels.table_slots(counts))
     return starts, cp.full(int(starts[-1]), repetition.EMPTY, np.uint32)
 
@@ -164,7 +166,7 @@ def _count_items(
 
 
 def _without_fenced(item_starts: cp.ndarray, line_prose: cp.ndarray) -> cp.ndarray:
-    """`line_prose` with -1 for fences and fenced code."""
+    """Return `line_prose` with -1 at fences and lines of fenced code."""
     fences, edges = cp.flatnonzero(line_prose < -1), cp.zeros(line_prose.size, np.int32)
     starts = cp.searchsorted(fences, item_starts)
     kernels.launch(parts.pair_fences, starts.size - 1, starts, fences, line_prose, edges)
@@ -225,7 +227,7 @@ class _Long(NamedTuple):
 
 
 def _visit(n: int, repeated: cp.ndarray, seen: cp.ndarray, visited: cp.ndarray) -> None:
-    """Mark the n-grams that the walk visits if `seen` is right."""
+    """Mark the n-grams that the walk visits, provided that `seen` is right."""
     functions = cp.empty(seen.size, np.uint64)
     kernels.launch(long_repetition.leave_chunks, seen.size, n, seen, functions)
     entries = kernels.entries_of(n, functions)
@@ -235,8 +237,8 @@ def _visit(n: int, repeated: cp.ndarray, seen: cp.ndarray, visited: cp.ndarray) 
 def _walk(
     n: int, long: _Long, repeated: cp.ndarray, group: cp.ndarray, lowest: cp.ndarray
 ) -> tuple[cp.ndarray, cp.ndarray, cp.ndarray]:
-    """(n-grams that the greedy walk visits, n-grams seen before, documents in which WALK_ROUNDS rounds were too few).
-    See `repetition_kernels.add_duplicates`."""
+    """Return the n-grams that the greedy walk visits, the n-grams seen before, and the documents for which WALK_ROUNDS
+    rounds were too few. See `repetition_kernels.add_duplicates`."""
     seen, visited = (cp.zeros(repeated.size, np.uint32) for _ in range(2))
     changed = cp.zeros(long.counts.size, bool)
     layout = long[1:]
@@ -258,7 +260,8 @@ def _count_long(
     spans: WordSpans, plan: MeasureParts, counts: cp.ndarray, rows: cp.ndarray, word_hash: cp.ndarray,
     word_end: cp.ndarray, top_characters: cp.ndarray, out: cp.ndarray,
 ) -> cp.ndarray:  # fmt: skip
-    """`_count_words` for documents that are too long for a block; returns those whose greedy walk did not settle."""
+    """Do what `_count_words` does for documents that are too long for a block; return those whose greedy walk did not
+    settle."""
     counts, firsts = counts[rows], spans.row_ranks[WORD][rows].astype(np.int64)
     starts, chunks = kernels.starts_of(counts), kernels.starts_of(counts // 32 + 2)
     long = _Long(firsts, counts, starts, chunks, *pieces_of(counts, long_repetition.PIECE))
@@ -295,13 +298,13 @@ def _count_long(
 
 
 def launch_teams(kernel: Any, threads: int, rows: cp.ndarray, *arguments: Any) -> None:
-    """Run a kernel with one block of so many threads per listed row."""
+    """Run a kernel with one block of `threads` threads per listed row."""
     if rows.size:
         kernels.launch_teams(kernel, rows.size, threads, rows, *arguments)
 
 
 def _sum_ranks(spans: WordSpans, out: cp.ndarray) -> None:
-    """Measures that are differences of ranks, and sums of others."""
+    """Write the measures that are differences of ranks, and those that are sums of other measures."""
     sums = cp.where(spans.valid, spans.row_ranks[:, 1:] - spans.row_ranks[:, :-1], 0)
     out[Measure.bytes] = cp.where(spans.valid, spans.offsets[1:] - spans.offsets[:-1], 0)
     out[Measure.characters], out[Measure.words] = sums[LEAD], sums[WORD]
@@ -318,7 +321,7 @@ def _sum_ranks(spans: WordSpans, out: cp.ndarray) -> None:
 
 
 def batch_bytes(names: Sequence[str]) -> int:
-    """Memory that a batch takes per byte of text."""
+    """Return the memory that a batch takes per byte of text."""
     lengths = LENGTHS_BYTES * any(name in OF_WORD_LENGTHS for name in names)
     return BATCH_BYTES + max(lengths, STRINGS_BYTES * any(name in REPEATED_SIZES for name in names))
 
@@ -326,7 +329,7 @@ def batch_bytes(names: Sequence[str]) -> int:
 def measure_batch(
     data: cp.ndarray, offsets: cp.ndarray, valid: cp.ndarray, unicode: UnicodeTables, lanes: tuple, names: Sequence[str]
 ) -> tuple[cp.ndarray, cp.ndarray]:
-    """The measures `names` (int64, (names, rows)), and the documents that the device could not measure.
+    """Return the measures `names` (int64, (names, rows)), and the documents that the device could not measure.
 
     unicode, lanes   the tables of `tables` and `words.character_lanes`, on the device
     """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CUDA kernels of fastText models and of language models: work is cut by words and characters of a whole batch.
+"""CUDA kernels of fastText models and of language models: work is divided by words and characters of a whole batch.
 
-Tokens are runs of bytes without ASCII white space, found by masks as the n-grams are (`kernels.TextItems`). Sums of
-rows and of logarithms are integers, so any order gives the same bits.
+Tokens are runs of bytes without ASCII white space; masks find them (`kernels.TextItems`). Sums of rows and of
+logarithms are integers, so results do not depend on the order of additions.
 
 A warp takes a piece of one document. It collects the numbers of the rows to add in a queue in shared memory, then adds
 them together: its threads read neighbouring weights of a row.
@@ -36,7 +36,7 @@ WARPS = kernels.THREADS // LANES  # of a block
 QUEUE = 256  # rows that a warp collects before it adds them
 QUEUES = WARPS * QUEUE
 BYTE_PIECE, TOKEN_PIECE = 512, 256  # bytes and tokens of a document that one warp takes
-LABEL_BYTES = 9  # of a token, to know a label
+LABEL_BYTES = 9  # bytes of a token that show whether it is a label
 HASHED_BYTES = 4096  # longer tokens have no hash for word n-grams here: the CPU engine takes their documents
 WORD, BEGIN, END = 0, 1, 2  # kinds of words of a sentence
 HAS_END, HAS_LABEL = 0, 1  # places in `flags`
@@ -47,8 +47,8 @@ HAS_END, HAS_LABEL = 0, 1  # places in `flags`
 
 @cuda.jit(cache=True)
 def mark_tokens(data, blocks, origin, has_nul, solid, breaks):
-    """Per eight bytes: a bit for each byte that is no white space, and for each line feed if `breaks` is not empty. NUL
-    is white space if `has_nul`."""
+    """One thread per eight bytes: sets a bit for each byte that is no white space, and for each line feed if `breaks`
+    is not empty. NUL is white space if `has_nul`."""
     k = cuda.grid(1)
     while k < solid.size:
         i = origin + 8 * k
@@ -66,7 +66,7 @@ def mark_tokens(data, blocks, origin, has_nul, solid, breaks):
 
 @cuda.jit(device=True)
 def place_of_item(number, first, last, origin, starts, ranks):
-    """The first byte of an item that starts in the bytes from `first` to `last`."""
+    """Return the first byte of item `number`, which starts in the bytes from `first` to `last`."""
     low, high = (first - origin) >> 5, ((last - origin) >> 5) + 1
     while high - low > 1:
         middle = (low + high) >> 1
@@ -97,8 +97,8 @@ def find_prefixes(offsets, origin, starts, ranks, firsts, tokens, token_ranks, f
 def find_windows(
     data, offsets, ends, origin, tokens, token_ranks, first_tokens, windows, max_characters, starts, sizes
 ):
-    """One thread per window: where it starts, and its size with the space after it. A text of up to `max_characters`
-    is its first window; document k has the tokens from first_tokens[k]."""
+    """One thread per window: writes where it starts, and its size with the space after it. A text of up to
+    `max_characters` is its own first window. Document k has the tokens from first_tokens[k]."""
     k = cuda.grid(1)
     if k < starts.size:
         row, window = k // windows, k % windows
@@ -117,7 +117,7 @@ def find_windows(
 
 @cuda.jit(cache=True)
 def copy_windows(data, starts, out_starts, out):
-    """One warp per window: its bytes and a space go to out[out_starts[k]:out_starts[k + 1]]."""
+    """One warp per window: copies its bytes and a space to out[out_starts[k]:out_starts[k + 1]]."""
     lane, k = cuda.grid(1) % LANES, cuda.grid(1) // LANES
     while k < starts.size:
         shift, last = starts[k] - out_starts[k], out_starts[k + 1] - 1
@@ -133,8 +133,8 @@ def copy_windows(data, starts, out_starts, out):
 
 @cuda.jit(device=True)
 def push(queue, count, number, pairs):
-    """Append the rows of the warp's threads to the queue of `count` rows, but for negative ones; return its length. A
-    row has so many pairs of weights; the queue has where it starts."""
+    """Append the rows of the warp's threads, except negative ones, to the queue of `count` rows; return the queue's new
+    length. A row has `pairs` pairs of weights; the queue has where it starts."""
     lane = cuda.threadIdx.x % LANES
     votes = np.uint32(cuda.ballot_sync(ALL_LANES, number >= 0))
     if number >= 0:
@@ -145,7 +145,7 @@ def push(queue, count, number, pairs):
 
 @cuda.jit(device=True)
 def shift_of(pairs):
-    """The power of two of the threads that share a row."""
+    """Return the logarithm to base 2 of the number of threads that share a row."""
     shift = 0
     while (1 << shift) < min(pairs, LANES):
         shift += 1
@@ -154,7 +154,7 @@ def shift_of(pairs):
 
 @cuda.jit(device=True)
 def flush(queue, count, pairs, shift, weights, scratch, counts, row):
-    """Add the rows of the queue to the sum of a document: a thread takes two neighbouring weights."""
+    """Add the rows of the queue to the sum of a document; each thread takes two neighbouring weights."""
     cuda.syncwarp()
     lane, step = cuda.threadIdx.x % LANES, LANES >> shift
     d = np.int64(lane & ((1 << shift) - 1))
@@ -238,10 +238,10 @@ def add_characters(
     scratch, counts,
 ):  # fmt: skip
     """One warp per piece of a document, one thread per byte: adds the rows of the character n-grams of `<token>` that
-    start there. The `<` of a token is the byte before it.
+    start at the byte. The byte before a token counts as its `<`.
 
     starts, ranks   of tokens
-    ends            int64, of the looked-at part of each document
+    ends            int64: the end of the part of each document that is read
     numbers         of tokens if one of them is SKIPPED, or else empty
     reciprocal      of the number of buckets, for `fasttext.remainder`
     """
@@ -293,7 +293,7 @@ def add_characters(
 @cuda.jit(cache=True)
 def add_token_ngrams(codes, firsts, lasts, pieces, rows, end_code, settings, index, weights, scratch, counts):
     """One warp per piece of a document, one thread per token that is no label: adds the rows of the word n-grams that
-    start there. A document ends with the token of `end_code`, or with none if that is negative."""
+    start at the token. The token of `end_code` follows a document's tokens, unless `end_code` is negative."""
     queues = cuda.shared.array(QUEUES, types.int64)
     warp, lane = cuda.threadIdx.x // LANES, cuda.threadIdx.x % LANES
     queue = queues[QUEUE * warp : QUEUE * (warp + 1)]
@@ -339,7 +339,7 @@ def average_rows(dimensions, scratch, counts):
 
 @cuda.jit(cache=True)
 def score_trees(settings, output, tree, scratch, counts, label, score):
-    """One thread per document: the label of a hierarchical softmax."""
+    """One thread per document: writes label and score of a hierarchical softmax."""
     row = cuda.grid(1)
     if row < counts.size:
         chosen, value = np.int64(-1), np.int64(0)
@@ -350,7 +350,8 @@ def score_trees(settings, output, tree, scratch, counts, label, score):
 
 @cuda.jit(cache=True)
 def multiply_outputs(settings, output, scratch, counts):
-    """One thread per document and label: the label's product with the average, after the average."""
+    """One thread per document and label: writes the label's product with the average; products follow the average in
+    `scratch`."""
     labels, dimensions = settings[ft.NUM_LABELS], settings[ft.DIMENSIONS]
     k = cuda.grid(1)
     while k < counts.size * labels:
@@ -361,7 +362,8 @@ def multiply_outputs(settings, output, scratch, counts):
 
 @cuda.jit(cache=True)
 def choose_labels(settings, scratch, counts, label, score):
-    """One warp per document: the label of a softmax, from its products. Of equal labels the last one wins."""
+    """One warp per document: chooses the label of a softmax from the products. Of equally likely labels the last one
+    wins."""
     labels, dimensions, shift = settings[ft.NUM_LABELS], settings[ft.DIMENSIONS], settings[ft.SHIFT]
     lane, row = cuda.grid(1) % LANES, cuda.grid(1) // LANES
     if row < counts.size:
@@ -388,7 +390,7 @@ def choose_labels(settings, scratch, counts, label, score):
 
 @cuda.jit(cache=True)
 def count_bits(bits, counts):
-    """Per 32 bytes: the number of bits of a mask."""
+    """One thread per 32 bytes: counts the bits of a mask."""
     c = cuda.grid(1)
     while c < bits.size:
         counts[at(c)] = cuda.popc(bits[at(c)])
@@ -397,7 +399,7 @@ def count_bits(bits, counts):
 
 @cuda.jit(cache=True)
 def mark_sentences(origin, breaks, ranks, is_first, positions, opens):
-    """One thread per word: whether it is the first one of its line."""
+    """One thread per word: writes whether the word is the first of its line."""
     k = cuda.grid(1)
     while k < positions.size:
         is_new = is_first[at(k)]
@@ -411,7 +413,7 @@ def mark_sentences(origin, breaks, ranks, is_first, positions, opens):
 
 @cuda.jit(cache=True)
 def place_sentences(data, origin, stops, positions, opens, sentences, settings, entries, words, kinds):
-    """One thread per word: writes it, between the BEGIN and the END of its sentence.
+    """One thread per word: writes the word to its position between the BEGIN and the END of its sentence.
 
     opens, sentences   uint8: whether a sentence starts at each word; int64: the sentences that start up to it
     """
@@ -432,8 +434,9 @@ def place_sentences(data, origin, stops, positions, opens, sentences, settings, 
 
 @cuda.jit(cache=True)
 def look_up_ngrams(words, kinds, settings, entries, logs, lengths, back_offs):
-    """One thread per word: the log probability of the longest n-gram of the model that ends there, its number of words,
-    and in row n of `back_offs` the back-off weight of the n + 1 words that end there."""
+    """One thread per word: finds the longest n-gram of the model that ends with the word; writes its log probability
+    and its number of words. Row n of `back_offs` gets the back-off weight of the n + 1 words that end with this
+    word."""
     longest, is_closed = settings[lm.ORDER] - 1, settings[lm.CLOSED] != 0
     k = cuda.grid(1)
     while k < words.size:
@@ -514,7 +517,7 @@ SIGNATURES = _signatures()
 
 
 def in_pairs(weights, dimensions: int):
-    """Rows of int32 as int64, two weights in each: one load takes both."""
+    """Return rows of int32 as int64 with two weights in each, so one load takes both."""
     if dimensions % 2 == 0:
         return weights.view(np.int64)
     rows = np.zeros_like(weights, shape=(weights.size // dimensions, dimensions + 1))
@@ -533,8 +536,8 @@ def find_tokens(data, blocks, offsets, has_nul: bool, breaks=None) -> kernels.Te
 
 
 def prefix_ends(data, blocks, offsets, ends, max_characters: int, properties):
-    """The ends of the first `max_characters` characters from the first token of each document, where that is before
-    `ends`; 0 means all."""
+    """Return where the first `max_characters` characters from each document's first token end, or `ends` if that is
+    earlier; 0 means all characters."""
     if max_characters and bool((ends - offsets[:-1] > max_characters).any()):
         items = kernels.find_items(data, blocks, offsets, True, properties)
         tokens = find_tokens(data, blocks, offsets, True)
@@ -545,7 +548,7 @@ def prefix_ends(data, blocks, offsets, ends, max_characters: int, properties):
 
 
 def spread_windows(data, blocks, offsets, ends, windows: int, max_characters: int):
-    """(The windows of all documents, where those of each start, and the end of the last)."""
+    """Return the windows of all documents, where the windows of each document start, and where the last one ends."""
     tokens = find_tokens(data, blocks, offsets, True)
     starts, sizes = (kernels.empty(offsets, np.int64, windows * ends.size) for _ in range(2))
     of_tokens = tokens.origin, tokens.starts, tokens.ranks, tokens.row_starts
@@ -557,7 +560,7 @@ def spread_windows(data, blocks, offsets, ends, windows: int, max_characters: in
 
 
 def positions_of(items: kernels.TextItems, offsets):
-    """The first byte of each item (uint64)."""
+    """Return the first byte of each item (uint64)."""
     positions = kernels.empty(offsets, np.uint64, int(items.row_starts[-1]))
     block, end_block = int(offsets[0]) // 8, -(-int(offsets[-1]) // 8)
     arguments = items.origin, block, end_block, items.starts, items.ranks, 0, positions

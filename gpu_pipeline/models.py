@@ -15,12 +15,12 @@ from gpu_pipeline import model_kernels as parts
 from gpu_pipeline.buffers import eight_byte_blocks
 from gpu_pipeline.device import shared
 
-MASK_BYTES, TOKEN_BYTES = 2, 17  # scratch per byte of text, and per token; a token has two bytes with its space
-SENTENCE_WORD_BYTES = 14  # and four per order above one; the shortest sentence has three words in two bytes
+MASK_BYTES, TOKEN_BYTES = 2, 17  # scratch per byte of text, and per token; with its space it has two or more
+SENTENCE_WORD_BYTES = 14  # and four bytes per order above one; the shortest sentence has three words in two bytes
 
 
 class Model(NamedTuple):
-    """A fastText model on the device, and what the host knows of it.
+    """A fastText model on the device, and the settings that the host needs.
 
     end_number, end_code   of the token `</s>` that ends every text: the row of its word or -1, and its hash for word
                            n-grams or -1
@@ -54,23 +54,23 @@ def device_classifier(model: Classifier) -> Model:
 
 @shared(2)
 def device_language_model(model: LanguageModel) -> tuple[cp.ndarray, ...]:
-    """Copy the tables to the device; their form is that of the host."""
+    """Copy the tables to the device, in the form that they have on the host."""
     return tuple(map(cp.asarray, model.tables))
 
 
 def classifier_bytes(offsets: np.ndarray, model: Classifier) -> np.ndarray:
-    """The scratch of the documents before each one."""
+    """Return the scratch bytes of all documents before each document."""
     rows = np.arange(offsets.size) * (8 * model.scratch_items)
     return offsets * (MASK_BYTES + TOKEN_BYTES // 2 + 1) + rows
 
 
 def window_bytes(offsets: np.ndarray, windows: int) -> np.ndarray:
-    """The scratch and the windows of the documents before each one."""
+    """Return the bytes of scratch and windows of all documents before each document."""
     return offsets * (MASK_BYTES + 1) + np.arange(offsets.size) * (25 * windows)
 
 
 def language_model_bytes(offsets: np.ndarray, model: LanguageModel) -> np.ndarray:
-    """Bytes of scratch up to each offset: a bound by the bytes of text, since words are not counted yet."""
+    """Return the bytes of scratch up to each offset: a bound by the bytes of text, since words are not counted yet."""
     word_bytes = SENTENCE_WORD_BYTES + 4 * (len(model.counts) - 1)
     return offsets * (MASK_BYTES + (TOKEN_BYTES + 3 * word_bytes) // 2 + 1)
 
@@ -96,7 +96,7 @@ class _Sums(NamedTuple):
 
 
 def _sums(model: Model, rows: int) -> _Sums:
-    """The sums of documents without a token: the end of the text is one."""
+    """Return the initial sums of documents: the row of the token `</s>`, which ends every text."""
     weights, dimensions = model.tables[5], int(model.settings[fasttext.DIMENSIONS])
     width = dimensions + dimensions % 2
     scratch = cp.zeros((rows, model.scratch_items), np.int64)
@@ -152,7 +152,7 @@ def _add_token_ngrams(tokens: _Tokens, model: Model, sums: _Sums) -> None:
 def spread_batch(
     data: cp.ndarray, offsets: cp.ndarray, valid: cp.ndarray, windows: int, max_characters: int
 ) -> tuple[cp.ndarray, cp.ndarray]:
-    """(Windows of all documents, where those of each start, and the end of the last)."""
+    """Return the windows of all documents, where the windows of each document start, and where the last one ends."""
     ends = cp.where(valid, offsets[1:], offsets[:-1])
     return parts.spread_windows(data, eight_byte_blocks(data), offsets, ends, windows, max_characters)
 
@@ -160,7 +160,7 @@ def spread_batch(
 def classify_batch(
     data: cp.ndarray, offsets: cp.ndarray, valid: cp.ndarray, model: Model, max_characters: int, properties: tuple
 ) -> tuple[cp.ndarray, cp.ndarray, cp.ndarray]:
-    """(label, score, whether the device could not tell) of each document.
+    """Return label and score of each document, and whether the device could not classify it.
 
     properties   pages, records and flags of `tables.UnicodeTables`
     """
@@ -199,7 +199,7 @@ def classify_batch(
 def score_batch(
     data: cp.ndarray, offsets: cp.ndarray, valid: cp.ndarray, model: tuple[cp.ndarray, ...], order: int
 ) -> cp.ndarray:
-    """The results of each document (int64, (rows, NUM_RESULTS))."""
+    """Return the results of each document (int64, (rows, NUM_RESULTS))."""
     settings, entries = model
     blocks, out = eight_byte_blocks(data), cp.zeros((valid.size, lm.NUM_RESULTS), np.int64)
     breaks = cp.empty(int(offsets[-1]) // 32 - int(offsets[0]) // 32 + 1, np.uint32)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes Parquet files with cuDF: the device encodes the columns, and nvCOMP compresses them with zstd.
 
-The tables are those of the CPU engine's files; the bytes are not. Pages and row groups are cut by other rules, and
-compressors differ. The footer has Arrow's schema, so that readers see the same types.
+The tables equal those in the CPU engine's files, but the bytes of the files differ. The engines divide rows into pages
+and row groups by different rules, and use different compressors. The footer has Arrow's schema, so that readers see the
+same types.
 """
 
 import base64
@@ -20,14 +21,14 @@ from curation.base.parquet import check_strings, file_schema, without_nan
 from gpu_pipeline.device import device_errors, finish, is_lost, reserved
 from gpu_pipeline.io import CUDF_ERRORS, from_arrow
 
-BATCH_BYTES = 128 << 20  # of columns that are encoded at once; not measured
-GROUP_ROWS, GROUP_BYTES = 20_000, 16 << 20  # at most, of a row group
-RESERVED_TEXT = BATCH_BYTES // 4 + GROUP_BYTES  # tables that wait, twice, and their pages; the tokens of one table
+BATCH_BYTES = 128 << 20  # bytes of columns that are encoded at once; not measured
+GROUP_ROWS, GROUP_BYTES = 20_000, 16 << 20  # most bytes of a row group
+RESERVED_TEXT = BATCH_BYTES // 4 + GROUP_BYTES  # the waiting tables twice, and their pages; the tokens of one table
 
 
 class ParquetFile:
-    """An open file. Tables stay on the device until there are BATCH_BYTES: a page is compressed by one block, and a
-    device works on thousands of pages at once."""
+    """An open file. Tables wait on the device until they have BATCH_BYTES together. One block compresses one page, and
+    a device works on thousands of pages at once."""
 
     def __init__(self, path: Path, schema: pa.Schema, options: Mapping[str, Any]) -> None:
         self.path, self.schema, self.options = path, file_schema(schema), options
@@ -36,7 +37,8 @@ class ParquetFile:
         self.writer: plc.io.parquet.ChunkedParquetWriter | None = None
 
     def write(self, table: pa.Table) -> cudf.DataFrame:
-        """Add the rows of a table. Return them as a frame, for other work on its columns."""
+        """Add the rows of a table. Return the table as a frame, so that the caller can use its columns on the
+        device."""
         check_strings(table)
         frame = from_arrow(without_nan(table))
         self.waiting.append(frame)
@@ -46,7 +48,7 @@ class ParquetFile:
         return frame
 
     def close(self) -> None:
-        """Encode what waits, and write the footer."""
+        """Encode the waiting tables, and write the footer."""
         if self.waiting or self.writer is None:
             self._encode()
         assert self.writer is not None  # `_encode` opens it

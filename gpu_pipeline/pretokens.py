@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where pre-tokens of byte-pair tokenizers start, cut by bytes: GPT-2's, cl100k's and Llama-3's regular expressions.
+"""Finds where pre-tokens of byte-pair tokenizers start, with work divided by bytes: the regular expressions of GPT-2,
+cl100k and Llama-3.
 
-A *plane* has one bit per byte of the text; a uint32 covers 32 bytes, the first of them byte `origin`. Three planes hold
-the bits of the class of each byte's character, so all bytes of a character have its class. `leads` marks the first
-bytes of characters, `borders` the first bytes of documents and the end of the text. A *window* is a uint64 of a plane:
-its bits 16 to 47 are the word, the others belong to the neighbours. A *run* is the longest sequence of one of four
-kinds: letters, numbers, white space, others.
+A *plane* has one bit per byte of the text. Each uint32 is a *word* of 32 bytes; the first begins at byte `origin`.
+Three planes hold the bits of the class of each byte's character, so all bytes of a character have its class. `leads`
+marks the first bytes of characters, `borders` the first bytes of documents and the end of the text. A *window* is a
+uint64 of a plane: bits 16 to 47 are the word, the other bits belong to the words before and after it. A *run* is a
+longest sequence of characters of one kind: letters, numbers, white space, or others.
 
-A start of GPT-2 depends on seven bytes before it and three after. The other two expressions count digits by three, and
-ask for the last line break of a run. `Runs` answers both in constant time, so no run makes a thread long.
+For GPT-2, a start depends on seven bytes before it and three after it. The other two expressions take digits in groups
+of three, and need the last line break of a run. `Runs` answers both questions in constant time, so a long run does not
+slow a thread.
 """
 
 from typing import Any, NamedTuple
@@ -35,11 +37,11 @@ WORD = np.uint32(0xFFFFFFFF)
 
 
 class Runs(NamedTuple):
-    """Positions of runs, for jumps over words without a start of a run.
+    """Where runs start, and tables to jump over words without a start.
 
     starts  uint32 per word: the first bytes of runs, and the borders
     ranks   int32, words + 1: words with a start before this word
-    jumps   int32: these words
+    jumps   int32: the numbers of the words with a start
     counts  int64, words + 1: leads (low 32 bits) and line breaks (high 32 bits) before this word
     """
 
@@ -54,7 +56,7 @@ class Runs(NamedTuple):
 
 @kernel
 def _class_at(data, i, pages, classes):
-    """The class of the character that starts at `i`; bytes under a null may be anything."""
+    """Return the class of the character that starts at `i`. The bytes of null rows may have any value."""
     if i + utf8.lead_width(utf8.byte_at(data, i)) > data.size:
         return OTHER
     code_point, _ = utf8.decode(data, i)
@@ -66,7 +68,8 @@ def _class_at(data, i, pages, classes):
 
 @kernel
 def class_bits(data, blocks, i, pages, classes):
-    """(Three bits of the class, whether it starts a character) of the bytes i to i + 7, as four numbers of eight bits.
+    """Return four masks of the bytes i to i + 7, eight bits each: three for the bits of the byte's class, and one of
+    the first bytes of characters.
 
     pages, classes   as `FlatTables` has them
     """
@@ -98,7 +101,7 @@ def class_bits(data, blocks, i, pages, classes):
 
 @kernel
 def count_bits(bits):
-    """The number of bits of a uint64, as an integer."""
+    """Return the number of set bits of a uint64, as an integer."""
     bits = bits - (bits >> ONE & np.uint64(0x5555555555555555))
     bits = (bits & np.uint64(0x3333333333333333)) + (bits >> np.uint64(2) & np.uint64(0x3333333333333333))
     bits = bits + (bits >> np.uint64(4)) & np.uint64(0x0F0F0F0F0F0F0F0F)
@@ -136,13 +139,14 @@ def bits_under(position):
 
 @kernel
 def has_bit_at(words, i):
-    """Whether a byte of the batch is marked in a plane, which has a bit per byte."""
+    """Whether byte `i` of the batch has its bit set in a plane."""
     return np.uint64(words[at(i >> 5)]) & single_bit(i & 31) != NO_BITS
 
 
 @kernel
 def window_at(words, c):
-    """The 32 bits of word `c` between 16 bits before and 16 after it: rules look beyond the word."""
+    """Return the window of word `c`: 16 bits before it, its 32 bits, and 16 bits after it. Rules read beyond the
+    word."""
     window = np.uint64(words[at(c)]) << MARGIN
     if c > 0:
         window |= np.uint64(words[at(c - 1)]) >> MARGIN
@@ -153,7 +157,7 @@ def window_at(words, c):
 
 @kernel
 def centre_of(window):
-    """The 32 bits of the word itself."""
+    """Return the 32 bits of the word itself."""
     return np.uint32(window >> MARGIN & np.uint64(WORD))
 
 
@@ -162,13 +166,14 @@ def centre_of(window):
 
 @kernel
 def _kinds(low, middle, high):
-    """(Letters, numbers, white space) of three windows or words of the class's bits."""
+    """Return the masks of letters, numbers and white space, from the three windows or words of the class bits."""
     return low & ~middle & ~high, middle & ~low & ~high, low & middle & ~high | high & ~middle
 
 
 @kernel
 def starts_of_runs(letters, numbers, spaces, borders):
-    """Where a run of letters, numbers, spaces or others starts: the class differs from that of the bit before."""
+    """Return a bit where a run of letters, numbers, spaces or others starts: the kind differs from that of the bit
+    before."""
     same = letters & letters << ONE | numbers & numbers << ONE | spaces & spaces << ONE
     others = ~(letters | numbers | spaces)
     return borders | ~(same | others & others << ONE)
@@ -176,13 +181,14 @@ def starts_of_runs(letters, numbers, spaces, borders):
 
 @kernel
 def _break_word(low, middle, high, c):
-    """The line breaks of word `c`."""
+    """Return a mask of the line breaks of word `c`."""
     return np.uint64(low[at(c)] & ~middle[at(c)] & high[at(c)])
 
 
 @kernel
 def count_runs(low, middle, high, leads, borders, c):
-    """(Starts of runs in word `c`, its leads and line breaks as `Runs.counts` has them)."""
+    """Return the starts of runs in word `c`, and the number of its leads and line breaks in the form of
+    `Runs.counts`."""
     kinds = _kinds(window_at(low, c), window_at(middle, c), window_at(high, c))
     starts = centre_of(starts_of_runs(kinds[0], kinds[1], kinds[2], window_at(borders, c)))
     breaks = count_bits(_break_word(low, middle, high, c))
@@ -191,7 +197,7 @@ def count_runs(low, middle, high, leads, borders, c):
 
 @kernel
 def _run_start(runs, i):
-    """The last start of a run at `i` or before."""
+    """Return the last start of a run at `i` or before."""
     c = i >> 5
     bits = np.uint64(runs.starts[at(c)]) & bits_under((i & 31) + 1)
     if bits == NO_BITS:
@@ -202,7 +208,7 @@ def _run_start(runs, i):
 
 @kernel
 def end_of_run(runs, i):
-    """The first start of a run after `i`; there is one, the end of the text."""
+    """Return the first start of a run after `i`. The end of the text counts as a start."""
     c = i >> 5
     bits = np.uint64(runs.starts[at(c)]) & ~bits_under((i & 31) + 1)
     if bits == NO_BITS:
@@ -228,7 +234,8 @@ def _characters_before(leads, runs, i):
 
 @kernel
 def contraction_length(data, i, end, fold):
-    """Bytes of the contraction at the quote at `i`, such as 's or 'll; 0 if there is none. `fold` ignores case."""
+    """Return the number of bytes of the contraction at the quote at `i`, such as 's or 'll; 0 if there is none. `fold`
+    ignores case."""
     if i + 1 >= end:
         return 0
     first = utf8.byte_at(data, i + 1)
@@ -248,7 +255,8 @@ def contraction_length(data, i, end, fold):
 
 @kernel
 def _cut_contractions(starts, quotes, letters, borders, data, first, end, fold):
-    """Starts with the contractions at `quotes` as pre-tokens of their own. `first` is the byte of bit 0."""
+    """Return `starts`, changed so that the contractions at `quotes` are separate pre-tokens. `first` is the byte of bit
+    0."""
     bits = quotes & QUOTES
     while bits:
         k = lowest_bit(bits)
@@ -262,14 +270,14 @@ def _cut_contractions(starts, quotes, letters, borders, data, first, end, fold):
 
 @kernel
 def _leads_of_ends(ends, leads):
-    """The first bytes of the characters, of at most three bytes, whose last bytes are `ends`."""
+    """Return the first bytes of the characters, of at most three bytes, whose last bytes are `ends`."""
     before = (ends & ~leads) >> ONE
     return ends & leads | before & leads | (before & ~leads) >> ONE & leads
 
 
 @kernel
 def _after_characters(firsts, leads):
-    """The bytes after the characters that start at `firsts`."""
+    """Return the bytes right after the characters that start at `firsts`."""
     after = NO_BITS
     bits = firsts << ONE
     for _ in range(4):
@@ -280,7 +288,7 @@ def _after_characters(firsts, leads):
 
 @kernel
 def gpt2_starts(data, low, middle, high, leads, borders, origin, end, c):
-    """A bit for each first byte of a pre-token of GPT-2 in word `c`; also for the border at `end`."""
+    """Return a bit for each first byte of a pre-token of GPT-2 in word `c`, and for the border at `end`."""
     lows, middles, highs = window_at(low, c), window_at(middle, c), window_at(high, c)
     lead, border = window_at(leads, c), window_at(borders, c)
     letters, numbers, spaces = _kinds(lows, middles, highs)
@@ -295,10 +303,9 @@ def gpt2_starts(data, low, middle, high, leads, borders, origin, end, c):
 
 @kernel
 def _starts_in_spaces(low, middle, high, borders, runs, i, to_end):
-    """Whether a pre-token starts at the white space at `i`, no line break, which follows a line break.
-
-    Line breaks belong to the run of others before them. The rest of the run ends at its last line break; what follows
-    is another pre-token, unless the document ends and `to_end` is set.
+    """Whether a pre-token starts at the white space at `i`, which is no line break and follows one.  Line breaks belong
+    to the run of others before them. The other white space of the run, up to its last line break, is one pre-token.
+    White space after that break is another pre-token, unless the document ends and `to_end` is set.
     """
     start, stop = _run_start(runs, i), end_of_run(runs, i)
     before = _breaks_before(low, middle, high, runs, i)
@@ -312,8 +319,8 @@ def _starts_in_spaces(low, middle, high, borders, runs, i, to_end):
 
 @kernel
 def cl100k_starts(data, low, middle, high, leads, borders, origin, end, runs, to_end, c):
-    """A bit for each first byte of a pre-token of cl100k (`to_end`) or Llama-3 in word `c`; also for the border at
-    `end`."""
+    """Return a bit for each first byte of a pre-token of cl100k (`to_end`) or Llama-3 in word `c`, and for the border
+    at `end`."""
     lows, middles, highs = window_at(low, c), window_at(middle, c), window_at(high, c)
     lead, border = window_at(leads, c), window_at(borders, c)
     letters, numbers, spaces = _kinds(lows, middles, highs)
@@ -323,7 +330,8 @@ def cl100k_starts(data, low, middle, high, leads, borders, origin, end, runs, to
     run = starts_of_runs(letters, numbers, spaces, border)
     attached = (highs & ~middles & ~lows) << ONE & ~border  # U+0020 before it
     free = run & others & ~attached
-    # One character before letters belongs to them: white space, or a single other one that is not attached.
+    # One character before letters belongs to them: white space, or a single other character that belongs to none before
+    # it.
     joined = (plain << ONE | _after_characters(free & lead, lead)) & letters & ~border
     # Line breaks after others belong to them.
     starts = border | run & (letters & ~joined | numbers | others & ~attached | spaces & ~(breaks & others << ONE))
@@ -348,7 +356,7 @@ def cl100k_starts(data, low, middle, high, leads, borders, origin, end, runs, to
 
 @kernel
 def bits_between(i, start, end):
-    """The bits of the word at byte `i` that belong to the bytes `start` to `end` - 1."""
+    """Return a mask of the bytes `start` to `end` - 1, for the word at byte `i`."""
     low = min(max(start - i, 0), 32)
     high = min(max(end - i, 0), 32)
     return np.uint32(bits_under(high) & ~bits_under(low))

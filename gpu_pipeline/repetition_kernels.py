@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The CUDA kernel of lines and paragraphs that repeat, one block per document, and functions that the kernels of words
-and n-grams share (`word_kernels`, and `long_repetition_kernels` for longer documents).
+"""The CUDA kernel that counts repeated lines and paragraphs, one block per document. Functions here also serve the
+kernels of words and n-grams (`word_kernels`, and `long_repetition_kernels` for longer documents).
 
-A table has a slot (uint32) per item at most: the item's position, and bits of its hash above it. The item that claims a
-slot first stands for all items of its hash; which one is first differs between runs, results do not. Tables are in
-shared memory.
+A table is in shared memory and has slots (uint32): the low bits are an item's position, the high bits are part of its
+hash. The item that claims a slot first stands for all items with its hash. Which item is first may differ between runs;
+the results do not.
 
-`word_end` is that of `measure_kernels`. Masks (uint32) have a bit per word, in chunks of 32: `repeated` of n-grams
-that repeat, `seen` of n-grams that equal a visited one before them, `visited` of those that the walk visits. `firsts`
-has the position of the first visited one of equal n-grams. Positions count from the first word.
+`word_end` is that of `measure_kernels`. Masks (uint32) have a bit per word, in chunks of 32: `repeated` marks n-grams
+that repeat, `visited` those that the walk visits, `seen` those that equal an earlier visited n-gram. `firsts` has the
+position of the first visited n-gram of each group of equal ones. Positions count from the first word.
 """
 
 import numpy as np
@@ -33,7 +33,8 @@ ONE_FIRST = np.int64((1 << 32) + LAST_POSITION)  # one occurrence, at position 0
 
 @cuda.jit(device=True)
 def keep_of(items):
-    """A mask (uint32) for positions below `items`, which has a bit more than they need: no slot equals EMPTY."""
+    """Return a mask (uint32) of position bits for positions below `items`. It has one bit more than they need, so no
+    slot equals EMPTY."""
     keep = np.uint32(1)
     while np.int64(keep) <= items:
         keep = np.uint32(keep << np.uint32(1) | np.uint32(1))
@@ -42,7 +43,8 @@ def keep_of(items):
 
 @cuda.jit(device=True)
 def claim(slots, mask, keep, hashes, k):
-    """The item that stands for the hash of item `k`: `k` itself if no other one has claimed a slot before."""
+    """Return the item that stands for the hash of item `k`: `k` itself if no item with this hash claimed a slot
+    before."""
     hashed = np.uint64(hashes[at(k)])
     value = np.uint32(np.uint32(hashed >> np.uint64(32)) & ~keep | np.uint32(k))
     slot = np.uint64(hashed & mask)
@@ -86,19 +88,19 @@ def set_bit(mask, k):
 
 @cuda.jit(device=True)
 def end_before(word_end, base, k):
-    """Visible characters before word `k`."""
+    """Return the number of visible characters before word `k`."""
     return word_end[at(k - 1)] if k > 0 else base
 
 
 @cuda.jit(device=True)
 def characters_of(word_end, base, first, after):
-    """Characters of the words first to after - 1."""
+    """Return the number of characters of the words `first` to `after` - 1."""
     return word_end[at(after - 1)] - end_before(word_end, base, first)
 
 
 @cuda.jit(device=True)
 def covered_from(repeated, n, k):
-    """The first word of the repeated n-gram at `k` that the repeated one before it does not have."""
+    """Return the first word of the repeated n-gram at `k` that the repeated n-gram before it does not contain."""
     shift = k & 31
     window = np.uint32(repeated[at(k >> 5)] << np.uint32(32 - shift)) if shift else np.uint32(0)
     if k >= 32:
@@ -120,7 +122,7 @@ def write_tops(words, max_ngram, word_end, base, tops, top_characters, out, row)
 
 @cuda.jit(device=True)
 def leave_chunk(seen, n, position):
-    """How many positions of the next chunk the walk skips that enters a chunk at `position`."""
+    """Return how many positions of the next chunk the walk skips if it enters this chunk at `position`."""
     while position < 32:
         left = np.uint32(seen & np.uint32(EMPTY << np.uint32(position)))
         if left == np.uint32(0):
@@ -131,7 +133,7 @@ def leave_chunk(seen, n, position):
 
 @cuda.jit(device=True)
 def visited_bits(repeated, seen, n, position):
-    """The bits of the repeated n-grams that the walk visits in a chunk that it enters at `position`."""
+    """Return a mask of the repeated n-grams that the walk visits in a chunk, if it enters the chunk at `position`."""
     visited = np.uint32(0)
     while position < 32:
         left = np.uint32(EMPTY << np.uint32(position))
@@ -146,7 +148,7 @@ def visited_bits(repeated, seen, n, position):
 
 @cuda.jit(device=True)
 def leave_segment(seen, first, end, n, entry):
-    """`leave_chunk` over several chunks."""
+    """Apply `leave_chunk` to the chunks from `first` to `end`."""
     for c in range(first, end):
         entry = leave_chunk(seen[at(c)], n, entry)
     return entry
@@ -154,9 +156,9 @@ def leave_segment(seen, first, end, n, entry):
 
 @cuda.jit(device=True)
 def visit(n, chunks, repeated, seen, visited, functions, entries):
-    """The n-grams that the walk visits if `seen` is right. Each thread takes a segment of chunks; one thread composes
-    the functions from where the walk enters a segment to where it leaves it, four bits per entry. Before `visited` is
-    read, or this runs again, the block must meet at a barrier."""
+    """Write the n-grams that the walk visits, provided that `seen` is right. Each thread takes a segment of chunks, and
+    finds for each entry of the segment where the walk leaves it, four bits per entry. One thread composes these
+    functions. The block must meet at a barrier before `visited` is read or this runs again."""
     thread, threads = np.int64(cuda.threadIdx.x), np.int64(cuda.blockDim.x)
     share = (chunks + threads - 1) // threads
     first, end = thread * share, min((thread + 1) * share, chunks)
@@ -195,8 +197,8 @@ def walk_alone(n, words, word_end, base, groups, firsts, repeated):
 
 @cuda.jit(device=True)
 def count_items(row, items, hashes, lengths, slots, totals, measure, out):
-    """Add the items that equal another one before them to a measure, and their characters to the next measure. Items of
-    a negative length are none."""
+    """Add the number of items that equal an earlier item to a measure, and their characters to the next measure.
+    Entries with a negative length are no items."""
     mask, keep = np.uint64(table_mask(items)), keep_of(items)
     clear(slots, np.int64(mask) + 1, EMPTY)
     if cuda.threadIdx.x == 0:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CUDA kernels that write the rewritten documents of a batch, and the functions that call them after those of the masks
-(`rewrite_masks.py`).
+"""CUDA kernels that write the rewritten documents of a batch, and the functions that call them. The kernels of
+`rewrite_masks.py` run before them.
 
 The module imports neither cuDF nor CuPy. The functions take NumPy and CuPy arrays.
 """
@@ -33,7 +33,7 @@ WARPS = kernels.THREADS // LANES
 SLOT = 52  # words of eight bytes that a warp writes: 256 bytes and half as many more, and two partial ones
 SLOTS = WARPS * SLOT
 ALL_BITS = 0xFFFFFFFF
-BATCH_BYTES = 2  # of masks, numbers and positions, per byte of text, beside the output
+BATCH_BYTES = 2  # bytes of masks, numbers and positions per byte of text, besides the output
 
 
 # Output
@@ -41,7 +41,7 @@ BATCH_BYTES = 2  # of masks, numbers and positions, per byte of text, beside the
 
 @cuda.jit(device=True)
 def place_of(planes, lowercase, starts, i):
-    """Where the output of the byte `i` (from `origin`) begins."""
+    """Return where the output of byte `i` (from `origin`) begins."""
     c = i >> 5
     mask = below(i & 31)
     position = starts[at(c >> 3)] + count_of(word_of(planes, KEPT, c) & mask)
@@ -55,7 +55,7 @@ def place_of(planes, lowercase, starts, i):
 
 @cuda.jit(cache=True)
 def place_documents(offsets, origin, lowercase, starts, planes, ends):
-    """One thread per border: where the output of the next document begins."""
+    """One thread per border: writes where the output of the next document begins."""
     row = cuda.grid(1)
     if row < offsets.size:
         ends[row] = place_of(planes, lowercase, starts, offsets[row] - origin)
@@ -63,7 +63,7 @@ def place_documents(offsets, origin, lowercase, starts, planes, ends):
 
 @cuda.jit(device=True)
 def words_until(size, lane):
-    """The sum of the sizes of the words up to that of the lane, with it; four lanes have a word."""
+    """Return the sum of the sizes of the words up to the lane's own word, itself included. Four lanes share a word."""
     total = np.int32(size)
     distance = 4
     while distance < LANES:
@@ -75,7 +75,7 @@ def words_until(size, lane):
 
 @cuda.jit(device=True)
 def put_bytes(shared, base, o, value, count):
-    """Write `count` bytes at byte `o` of the warp's words, which other lanes write too."""
+    """Write `count` bytes at byte `o` of the warp's words. Other lanes may write to the same words."""
     if count > 0:
         shift = np.uint64(8 * (o & 7))
         if count < 8:
@@ -90,8 +90,8 @@ def put_block(
     data, block, start, origin, i, kept, changed, grown, planes, whitespace, lowercase, fold, pages, records, flags,
     lower, shared, base, o,
 ):  # fmt: skip
-    """Write the output of the block at `i` at byte `o`. Of a character that two blocks share, each one writes as many
-    bytes as it has bits; a character that grows has its last byte in the block where it starts."""
+    """Write the output of the block at `i` to byte `o`. If two blocks share a character, each writes as many of its
+    bytes as the block has bits of it. A character that grows has its last byte in the block where it starts."""
     block = np.uint64(changed_ascii(block, whitespace, lowercase))
     bits, inside = changed & kept, np.int64(0xFF)  # of the bytes from `i`
     while bits:
@@ -132,7 +132,7 @@ def write_text(
     data, blocks, start, end, origin, whitespace, lowercase, fold, pages, records, flags, lower, starts, planes,
     out_words, out,
 ):  # fmt: skip
-    """One warp per chunk, eight bytes for each lane: the output, put together in shared memory."""
+    """One warp per chunk, eight bytes for each lane: writes the output, which is collected in shared memory."""
     shared = cuda.shared.array(SLOTS, types.uint64)
     lane, chunk = np.int64(cuda.threadIdx.x % LANES), np.int64(cuda.grid(1) // LANES)
     base = np.int64(cuda.threadIdx.x // LANES) * SLOT
@@ -196,7 +196,7 @@ SIGNATURES = _signatures()
 
 
 def rewrite_documents(text: DocumentBytes, steps: np.ndarray, properties) -> DocumentBytes:
-    """The rewritten documents, one after the other.
+    """Return the rewritten documents, one after the other.
 
     steps        of `rewrite.plan_steps`
     properties   pages, records, flags and lower of `tables.UnicodeTables`

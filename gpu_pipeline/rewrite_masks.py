@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CUDA kernels that find what each byte of a batch becomes when it is rewritten, in masks.
+"""CUDA kernels that write masks of what each byte of a batch becomes when the text is rewritten.
 
-`gpu_pipeline.flat_rewrite` says what the bits of a character are. A mask has a bit per byte of the text, a word of
-it (uint32) covers 32 bytes, the first of them byte `origin`; `planes` (uint32, (PLANES, words)) has all masks. Eight
-words are a *chunk*: 256 bytes of text. Sums are kept per chunk. A mask has a multiple of 32 words: each row of `planes`
-begins at a sector of memory, and each warp has work for all of its lanes. A *stop* is a bit of one mask, or a border of
-documents. `stop_before` and `stop_from` find the stop before or after a byte in constant time, so no run of white
-space, no tag and no document makes a thread long.
+`gpu_pipeline.flat_rewrite` says what the bits of a character are. A mask has one bit per byte of the text. Each word of
+a mask (uint32) covers 32 bytes; the first word begins at byte `origin`. `planes` (uint32, (PLANES, words)) has all
+masks. Eight words are a *chunk*: 256 bytes of text. Sums are kept per chunk. A mask has a multiple of 32 words: each
+row of `planes` begins at a sector of memory, and each warp has work for all of its lanes. A *stop* is a bit of one
+mask, or a border of documents. `stop_before` and `stop_from` find the stop before or after a byte in constant time. So
+a long run of white space, tag or document does not slow one thread.
 """
 
 from typing import Any, NamedTuple
@@ -24,8 +24,8 @@ from numba import cuda, types  # isort: skip - after curation.kernels, which set
 
 SOLIDS, SPACES, FEEDS, GROWN, CHANGED, SIGMAS, OPENS, CLOSES, EVENTS = range(9)
 PLANES = 9
-KEPT = OPENS  # what is kept at last, written when tags are done with
-TEXT_PLANES = 6  # those of characters, from SOLIDS
+KEPT = OPENS  # the kept bytes, written after the tags are cleared
+TEXT_PLANES = 6  # the masks of characters, from SOLIDS on
 CHUNK = 8  # words
 LANES = 32  # threads of a warp; with 32 of them a thread has one word, else a chunk
 WARP_WORDS = 32  # a mask has a multiple of them
@@ -46,7 +46,7 @@ def below(bit):
 
 @cuda.jit(device=True)
 def lowest(bits):
-    """As `measure_kernels.lowest_bit`, as int64, which positions are."""
+    """Return the position of the lowest set bit as int64, the type of positions; see `measure_kernels.lowest_bit`."""
     return np.int64(lowest_bit(np.uint32(bits)))
 
 
@@ -58,7 +58,7 @@ def highest(bits):
 
 @cuda.jit(device=True)
 def count_of(bits):
-    """The number of set bits as int64, which positions are."""
+    """Return the number of set bits as int64, the type of positions."""
     return np.int64(cuda.popc(np.uint32(bits)))
 
 
@@ -75,13 +75,13 @@ def chunk_sum(value):
 
 @cuda.jit(device=True)
 def chunk_bits(flag, lane):
-    """A bit for each thread of the chunk: its `flag`."""
+    """Return a bit for each thread of the chunk, set if the thread's `flag` is."""
     return np.int64(cuda.ballot_sync(ALL_BITS, flag)) >> (lane & -CHUNK) & below(CHUNK)
 
 
 @cuda.jit(device=True)
 def stop_before(planes, borders, plane, masks, ranks, chunks, i):
-    """The last stop before byte `i` (from `origin`); -1 if there is none."""
+    """Return the last stop before byte `i` (from `origin`); -1 if there is none."""
     c = i >> 5
     bits = (word_of(planes, plane, c) | np.int64(borders[at(c)])) & below(i & 31)
     if bits == 0:
@@ -100,7 +100,7 @@ def stop_before(planes, borders, plane, masks, ranks, chunks, i):
 
 @cuda.jit(device=True)
 def stop_from(planes, borders, plane, masks, ranks, chunks, i):
-    """The first stop at byte `i` or after; the end of the text is one."""
+    """Return the first stop at byte `i` or after. The end of the text is a stop."""
     c = i >> 5
     bits = (word_of(planes, plane, c) | np.int64(borders[at(c)])) & (ALL_BITS ^ below(i & 31))
     if bits == 0:
@@ -116,7 +116,7 @@ def stop_from(planes, borders, plane, masks, ranks, chunks, i):
 
 @cuda.jit(device=True)
 def bits_before(planes, plane, counts, i):
-    """Bits of a mask before byte `i`; `counts` has those before each chunk."""
+    """Return the number of bits of a mask before byte `i`; `counts` has the number before each chunk."""
     c = i >> 5
     count = counts[at(c >> 3)] + count_of(word_of(planes, plane, c) & below(i & 31))
     word = c & -CHUNK
@@ -128,7 +128,7 @@ def bits_before(planes, plane, counts, i):
 
 @cuda.jit(device=True)
 def grown_bits(planes, lowercase, c):
-    """The bytes of word `c` whose character takes more bytes in lowercase; none without `lowercase`."""
+    """Return a mask of the bytes of word `c` whose character grows in lower case; 0 without `lowercase`."""
     return word_of(planes, GROWN, c) if lowercase else np.int64(0)
 
 
@@ -146,8 +146,8 @@ def mark_steps(
     data, blocks, start, end, origin, drop, markup, whitespace, lowercase, fold, dropped_low, dropped_high, zeros_low,
     zeros_high, blanks_low, blanks_high, pages, records, flags, lower, bytes_of_planes,
 ):  # fmt: skip
-    """Per eight bytes: a byte of each mask that is read from the text, of those that the steps need. The numbers from
-    `dropped_low` are those of `ascii_classes`."""
+    """One thread per eight bytes: writes eight bits of each mask that is read from the text, if the steps need the
+    mask. The arguments from `dropped_low` on are the results of `ascii_classes`."""
     k = cuda.grid(1)
     classes = dropped_low, dropped_high, zeros_low, zeros_high, blanks_low, blanks_high
     while k < bytes_of_planes.shape[1]:
@@ -191,7 +191,8 @@ def mark_steps(
 
 @cuda.jit(cache=True)
 def find_stops(planes, borders, plane, counted, masks, counts):
-    """Per chunk: a bit for each word that has a stop of mask `plane`, and the number of bits of mask `counted`."""
+    """One thread per chunk: sets a bit for each word that has a stop of mask `plane`, and counts the bits of mask
+    `counted`."""
     k, lane, share = np.int64(cuda.grid(1)), np.int64(cuda.threadIdx.x % LANES), CHUNK // min(LANES, CHUNK)
     while k * share < borders.size:  # all lanes
         packed = np.int64(0)  # the number, and the mask from bit 16
@@ -209,14 +210,15 @@ def find_stops(planes, borders, plane, counted, masks, counts):
 
 @cuda.jit(device=True)
 def opens_since_stop(planes, borders, masks, ranks, chunks, counts, c):
-    """Whether a "<" lies between the last stop before word `c` and the word."""
+    """Whether a "<" is between the last stop before word `c` and the word."""
     before = stop_before(planes, borders, CLOSES, masks, ranks, chunks, 32 * c)
     return bits_before(planes, OPENS, counts, before) != bits_before(planes, OPENS, counts, 32 * c)
 
 
 @cuda.jit(cache=True)
 def find_tags(data, origin, borders, markup, masks, ranks, chunks, counts, planes):
-    """Per word: for each "<" that starts a tag, two bits of EVENTS change: its own, and the one after the tag.
+    """One thread per word: for each "<" that starts a tag, two bits of EVENTS change: the bit of "<", and the bit right
+    after the tag.
 
     A tag starts at the first "<" after a stop, and ends at the next stop if that is ">".
     """
@@ -245,7 +247,8 @@ def find_tags(data, origin, borders, markup, masks, ranks, chunks, counts, plane
 
 @cuda.jit(cache=True)
 def clear_tags(counts, planes):
-    """Per word: no character inside a tag keeps a bit. `counts` has the bits of EVENTS before each chunk."""
+    """One thread per word: clears the bits of characters inside tags. `counts` has the number of bits of EVENTS before
+    each chunk."""
     k, lane, share = np.int64(cuda.grid(1)), np.int64(cuda.threadIdx.x % LANES), CHUNK // min(LANES, CHUNK)
     while k * share < planes.shape[1]:  # all lanes
         odd = np.int64(0)  # words of the chunk with an odd number of bits
@@ -270,7 +273,7 @@ def clear_tags(counts, planes):
 def mark_bounds(
     data, blocks, start, end, origin, fold, ignored_low, ignored_high, pages, records, flags, bytes_of_planes
 ):  # fmt: skip
-    """Per eight bytes: bits of EVENTS for characters that are not case-ignorable."""
+    """One thread per eight bytes: sets bits of EVENTS for characters that are not case-ignorable."""
     k = cuda.grid(1)
     while k < bytes_of_planes.shape[1]:
         i = origin + 8 * k
@@ -287,8 +290,8 @@ def mark_bounds(
 
 @cuda.jit(cache=True)
 def find_final_sigmas(data, origin, borders, masks, ranks, chunks, pages, records, flags, planes):
-    """Per word: SIGMAS keeps the final ones. Such a sigma follows a cased character, and none follows it; characters
-    that are case-ignorable do not count."""
+    """One thread per word: keeps only the final sigmas in SIGMAS. A final sigma follows a cased character, and no cased
+    character follows it. Case-ignorable characters do not count."""
     c = cuda.grid(1)
     while c < borders.size:
         bits = finals = word_of(planes, SIGMAS, c)
@@ -316,8 +319,8 @@ def find_final_sigmas(data, origin, borders, masks, ranks, chunks, pages, record
 
 @cuda.jit(device=True)
 def first_spaces(solids, spaces, kept, carry):
-    """Of the spaces `kept`, those before which the last character that is not gone is solid; `carry` is that of the
-    bits before the word."""
+    """Return the spaces of `kept` that directly follow a solid character; characters that are gone are ignored.
+    `carry`: whether a solid character comes right before the word."""
     gone = ALL_BITS ^ (solids | spaces)
     firsts = solids << 1 | carry
     return kept & (firsts | gone + (firsts & gone) & ~gone)
@@ -325,7 +328,8 @@ def first_spaces(solids, spaces, kept, carry):
 
 @cuda.jit(device=True)
 def line_spaces(solids, spaces, feeds, kept, feeds_before, feed_follows):
-    """Of the spaces `kept`, the first two line feeds of each run, and others after which the run has no line feed."""
+    """Return the spaces of `kept` that stay: the first two line feeds of each run, and other spaces after which the run
+    has no line feed."""
     last, count = np.int64(-1), feeds_before
     bits = feeds
     while bits:
@@ -345,16 +349,16 @@ def line_spaces(solids, spaces, feeds, kept, feeds_before, feed_follows):
 
 @cuda.jit(device=True)
 def tail_of(solids, stops, counted):
-    """What follows the last stop of a word: 1 if it is a solid byte, and twice the counted bits from it; -1 if the
-    word has no stop."""
+    """Return a number for the last stop of a word: 1 if it is a solid byte, plus twice the number of `counted` bits
+    from it on; -1 if the word has no stop."""
     k = highest(solids | stops)
     return np.int64(-1) if k < 0 else (solids >> k & 1) + 2 * count_of(counted & ~below(k))
 
 
 @cuda.jit(device=True)
 def head_of(solids, stops, feeds):
-    """What comes before the first stop of a word: 1 if that is no border, and 2 if it has a line feed; -1 if the word
-    has no stop."""
+    """Return a number for the bytes up to the first stop of a word: 1 if the stop is no border, plus 2 if a line feed
+    is before it; -1 if the word has no stop."""
     if solids | stops == 0:
         return np.int64(-1)
     k = lowest(solids | stops)
@@ -363,8 +367,8 @@ def head_of(solids, stops, feeds):
 
 @cuda.jit(device=True)
 def spaces_before(planes, borders, counted, masks, ranks, chunks, counts, c, tail):
-    """(Whether a solid byte of the same document comes before word `c`; the counted bits between the two). `tail` is
-    that of the word before, if it is known."""
+    """Return whether a solid byte of the same document comes before word `c`, and the number of counted bits between
+    that byte and the word. `tail` is the result of `tail_of` for the word before, if it is known."""
     if tail >= 0:
         return tail & 1 != 0, tail >> 1
     before = stop_before(planes, borders, SOLIDS, masks, ranks, chunks, 32 * c)
@@ -375,8 +379,8 @@ def spaces_before(planes, borders, counted, masks, ranks, chunks, counts, c, tai
 
 @cuda.jit(device=True)
 def feeds_after(planes, borders, whitespace, masks, ranks, chunks, counts, c, head):
-    """(Whether a solid byte of the same document follows word `c`; whether a line feed comes before it). `head` is
-    that of the word after, if it is known."""
+    """Return whether a solid byte of the same document follows word `c`, and whether a line feed is between the word
+    and that byte. `head` is the result of `head_of` for the word after, if it is known."""
     if head >= 0:
         return head & 1 != 0, head & 2 != 0
     i = 32 * (c + 1)
@@ -391,8 +395,8 @@ def feeds_after(planes, borders, whitespace, masks, ranks, chunks, counts, c, he
 def kept_spaces(
     planes, borders, whitespace, masks, ranks, chunks, counts, c, solids, spaces, feeds, is_start, is_end, tail, head
 ):  # fmt: skip
-    """The spaces that are kept of those of one document in a word; `is_start` and `is_end`: the document starts or ends
-    in the word."""
+    """Return the spaces of one document that are kept in a word. `is_start` and `is_end`: whether the document starts
+    or ends in the word."""
     kept = spaces
     feed_follows = False
     leading = below(lowest(solids)) if solids else np.int64(ALL_BITS)
@@ -420,7 +424,7 @@ def kept_spaces(
 
 @cuda.jit(cache=True)
 def mark_kept(borders, whitespace, lowercase, masks, ranks, chunks, counts, planes, sizes):
-    """Per word: the bits of what is kept. Per chunk: the bytes of output."""
+    """One thread per word: writes the mask of bytes that are kept. It also counts the output bytes of each chunk."""
     k, lane, share = np.int64(cuda.grid(1)), np.int64(cuda.threadIdx.x % LANES), CHUNK // min(LANES, CHUNK)
     while k * share < borders.size:  # all lanes
         size = np.int64(0)
@@ -484,12 +488,12 @@ class Stops(NamedTuple):
 
     masks: Any  # uint8, per chunk: words with a stop
     ranks: Any  # int32, chunks + 1: chunks with a stop before each
-    chunks: Any  # int32: these chunks
+    chunks: Any  # int32: the numbers of the chunks with a stop
     counts: Any  # int64, chunks + 1: bits of another mask before each chunk
 
 
 def _find_stops(planes, borders, plane: int, counted: int):
-    """(Words with a stop, number of bits of the other mask), per chunk."""
+    """Return for each chunk a mask of its words with a stop, and the number of bits of the mask `counted`."""
     masks, counts = (kernels.empty(borders, kind, borders.size // CHUNK) for kind in (np.uint8, np.int64))
     kernels.launch_shared(find_stops, borders.size, planes, borders, plane, counted, masks, counts)
     return masks, counts
@@ -512,7 +516,7 @@ def _clear_tags(text: DocumentBytes, origin: int, borders, markup: int, planes) 
 
 
 class Masks(NamedTuple):
-    """What the documents of a batch become."""
+    """The masks of the characters in a batch, and where the output of each chunk begins."""
 
     origin: int  # byte of the first bit
     planes: Any  # uint32, (PLANES, words)
@@ -520,7 +524,7 @@ class Masks(NamedTuple):
 
 
 def mark_documents(text: DocumentBytes, steps: np.ndarray, properties) -> Masks:
-    """The masks of the documents.
+    """Return the masks of the documents.
 
     steps        of `rewrite.plan_steps`
     properties   pages, records, flags and lower of `tables.UnicodeTables`

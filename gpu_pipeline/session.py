@@ -49,8 +49,8 @@ def describe() -> dict[str, str]:
 
 @contextmanager
 def _cluster_of_this_machine(workers: int) -> Iterator[Any]:
-    """One process per GPU of CUDA_VISIBLE_DEVICES, together `workers` tasks at once. cuDF must not spill: the kernels
-    hold raw pointers."""
+    """Start one process per GPU of CUDA_VISIBLE_DEVICES, with `workers` tasks at once in all. cuDF must not spill
+    memory to the host, since kernels hold raw pointers."""
     from dask_cuda import LocalCUDACluster
 
     devices = min(workers, cp.cuda.runtime.getDeviceCount())
@@ -87,6 +87,6 @@ def _warn_of_idle_devices(devices: int) -> None:
 
 
 def batch_bytes(workers: int) -> int:
-    """Return the batch size in bytes: MAX_BATCH_BYTES, or less if the device cannot hold a batch. It does not depend on
-    `workers`: threads wait for memory, and a small batch leaves most of the device idle."""
+    """Return the batch size in bytes: MAX_BATCH_BYTES, or less if the device cannot hold a batch. The size does not
+    depend on `workers`: threads wait for memory, and small batches would leave most of the device idle."""
     return min(max(memory().total // BATCH_SHARE, MIN_BATCH_BYTES), MAX_BATCH_BYTES)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Words and lines of many documents at once, by bytes, words and lines.
+"""Finds and hashes words and lines of many documents at once; work is divided by bytes, words and lines.
 
-Masks and `blocks` as in `items`. A *rank* is the number of bits before a byte: `ranks` has it for each 32 bytes.
-Positions of words and lines are int32 and count from `origin`, so a batch is shorter than 2^31 bytes.
+Masks and `blocks` are those of `items`. A *rank* is the number of bits before a byte; `ranks` has one rank per 32
+bytes. Positions of words and lines are int32 and count from `origin`, so a batch is shorter than 2^31 bytes.
 """
 
 import numpy as np
@@ -35,12 +35,12 @@ LEAD, BREAK, LETTER, WORD, VISIBLE, SOLID, ADDRESS, END = range(8)
 MASKS, RANKED = 8, 5
 BLANKS = np.uint64(0x2020202020202020)
 LOW_SEVEN = np.uint64(0x7F7F7F7F7F7F7F7F)
-# For `mark_range`: 0x80 less the first digit, and less the byte after the last one
+# For `mark_range`: 0x80 minus the first digit, and 0x80 minus the byte after the last digit
 BELOW_DIGITS, AFTER_DIGITS = np.uint64(0x5050505050505050), np.uint64(0x4646464646464646)
 MAX_CODE_POINT = 0x10FFFF
 FULL_STOP, COLON, SLASH, SMALL_W, LINE_FEED, RETURN = 46, 58, 47, 119, 10, 13
 ELLIPSIS, OPEN_ANGLE, CLOSE_ANGLE = 0x2026, 0x27E8, 0x27E9
-# Classes are counted in the lanes of `words`, but for two of them: letters and visible characters have masks.
+# The lanes of `words` count all classes except two: letters and visible characters have masks.
 LANE_SIGN, LANE_ELLIPSIS = LANE_ALPHABETIC, LANE_VISIBLE  # "#" and "…"
 KEPT_LANES = np.uint64(sum(0xFF << lane for lane in range(8, 56, 8)))
 KEPT_ASCII_LANES = np.uint64(sum(0xFF << lane for lane in range(8, 48, 8)))
@@ -48,7 +48,7 @@ KEPT_ASCII_LANES = np.uint64(sum(0xFF << lane for lane in range(8, 48, 8)))
 
 @kernel
 def bits_of(marks):
-    """Bit k for a mark (the top bit) of byte k."""
+    """Return bit k for a mark (the top bit) of byte k."""
     return np.int64((marks >> np.uint64(7)) * GATHER >> np.uint64(56))
 
 
@@ -68,7 +68,8 @@ def _mark_breaks(block):
 
 @kernel
 def record_at(data, i, pages, records):
-    """(record of the character that starts at `i`, its code point); (-1, 0) for bytes under a null that are none."""
+    """Return the record of the character that starts at `i`, and its code point; (-1, 0) for bytes of null rows that
+    are no character."""
     lead = byte_at(data, i)
     if i + utf8.lead_width(lead) > data.size:
         return -1, 0
@@ -80,8 +81,8 @@ def record_at(data, i, pages, records):
 
 @kernel
 def text_bits(data, block, i, pages, records, flags, lanes):
-    """Bits of the block at `i`: (SOLID, LEAD, BREAK, LETTER); of a character, SOLID for all of its bytes, the others
-    for the first one."""
+    """Return four masks of the block at `i`: SOLID, LEAD, BREAK and LETTER. SOLID has a bit for every byte of a
+    character, the others for its first byte only."""
     if block & HIGH_BITS == np.uint64(0):
         letters = bits_of(mark_letters(block))
         if (block - BLANKS) & ~block & HIGH_BITS == np.uint64(0):  # no control character
@@ -107,7 +108,7 @@ def text_bits(data, block, i, pages, records, flags, lanes):
 
 @kernel
 def alphanumeric_bits(data, block, i, pages, records, lanes):
-    """A bit for the first byte of each letter and number of the block at `i`."""
+    """Return a bit for the first byte of each letter and number of the block at `i`."""
     if block & HIGH_BITS == np.uint64(0):
         return bits_of(mark_letters(block) | mark_range(block, BELOW_DIGITS, AFTER_DIGITS))
     bits = 0
@@ -129,11 +130,11 @@ def _may_be_address(data, i):
 
 @kernel
 def address_bits(data, block, i):
-    """A bit for each colon or full stop of the block at `i` that may belong to the start of a URL."""
+    """Return a bit for each colon or full stop of the block at `i` that may belong to the start of a URL."""
     stops, colons = mark_bytes_equal(block, FULL_STOP), mark_bytes_equal(block, COLON)
     if stops | colons == np.uint64(0):
         return 0
-    # A full stop follows a "w", a colon precedes a "/"; what the block does not show is looked at below.
+    # A full stop must follow a "w", and a colon precede a "/". Bytes outside the block are checked below.
     stops &= mark_bytes_equal(block, SMALL_W) << np.uint64(8) | np.uint64(0x80)
     colons &= mark_bytes_equal(block, SLASH) >> np.uint64(8) | np.uint64(0x80 << 56)
     marks = stops | colons
@@ -148,14 +149,14 @@ def address_bits(data, block, i):
 
 @kernel
 def ascii_lanes(byte, byte_lanes):
-    """The counters of an ASCII character that is no letter."""
+    """Return the class counters of an ASCII character that is no letter."""
     lane = byte_lanes[at(byte)]
     return lane & KEPT_ASCII_LANES | (lane >> np.uint64(LANE_HASH_SIGN) & np.uint64(1)) << np.uint64(LANE_SIGN)
 
 
 @kernel
 def character_lanes_at(data, i, pages, records, lanes, byte_lanes):
-    """The counters of the character that starts at `i`."""
+    """Return the class counters of the character that starts at `i`."""
     byte = byte_at(data, i)
     if byte < 0x80:
         return ascii_lanes(byte, byte_lanes)
@@ -170,7 +171,7 @@ def character_lanes_at(data, i, pages, records, lanes, byte_lanes):
 
 @kernel
 def aligned_block(data, blocks, k):
-    """The bytes from 8 * k; zeros beyond the end."""
+    """Return the eight bytes from 8 * k; zeros beyond the end."""
     if k < blocks.size:
         return blocks[at(k)]
     return load_tail(data, 8 * k, max(data.size - 8 * k, 0))
@@ -178,13 +179,15 @@ def aligned_block(data, blocks, k):
 
 @kernel
 def join_blocks(low, high, shift):
-    """The eight bytes that start `shift` bits (below 64) behind the start of `low`; `high` follows."""
+    """Return the eight bytes that start `shift` bits (below 64) after the start of `low`; `high` is the block after
+    `low`."""
     return low >> shift | high << np.uint64(1) << (np.uint64(63) - shift)  # a shift by 64 is undefined
 
 
 @kernel
 def span_state(data, blocks, start, end):
-    """(State of a hash after all but the last 1 to 8 bytes; these bytes; whether the others have a full stop)."""
+    """Return the state of a hash after all but the last 1 to 8 bytes; these last bytes; and whether the other bytes
+    have a full stop."""
     state = dots = np.uint64(0)
     shift = np.uint64(start & 7) * np.uint64(8)
     k, left = start >> 3, end - start
@@ -216,21 +219,21 @@ def span_state(data, blocks, start, end):
 
 @kernel
 def hash_span(data, blocks, start, end):
-    """The hash of the bytes, for use within a batch."""
+    """Return a hash of the bytes, for use within a batch only."""
     state, rest, _ = span_state(data, blocks, start, end)
     return finish_word(state, rest, end - start)
 
 
 @kernel
 def may_have_ellipsis(rest, dots):
-    """Whether a word may contain "...", from the last results of `hash_span`: False only if it does not."""
+    """Whether a word may contain "...", by the last two results of `span_state`. False is certain, True is not."""
     marks = mark_bytes_equal(rest, FULL_STOP)
     return dots or marks & marks >> np.uint64(8) & marks >> np.uint64(16) != np.uint64(0)
 
 
 @kernel
 def count_ellipses(data, start, end, stops):
-    """The number of "..." that end in data[start:end], after `stops` full stops."""
+    """Return the number of "..." that end in data[start:end], if `stops` full stops precede it."""
     count = 0
     for i in range(start, end):
         stops = stops + 1 if byte_at(data, i) == FULL_STOP else 0
@@ -250,8 +253,8 @@ def ends_sentence(data, start, end, last):
 
 @kernel
 def last_other_character(data, start, end):
-    """Where the last character of data[start:end] that is no closing quote or bracket starts; -1 for none. Both ends
-    are at characters."""
+    """Return the start of the last character of data[start:end] that is no closing quote or bracket; -1 if there is
+    none. `start` and `end` are not inside a character."""
     while end > start:
         i = utf8.start_of(data, start, end)
         if not is_closing(utf8.decode(data, i)[0]):
@@ -276,13 +279,13 @@ def is_second_of_pair(data, i, start):
 
 @kernel
 def after_character(data, i):
-    """Where the next character starts, by the first byte of this one."""
+    """Return where the next character starts, if `i` is the first byte of a character."""
     return i + utf8.lead_width(byte_at(data, i))
 
 
 @kernel
 def after_last_other_byte(data, start, end):
-    """The position after the last byte of data[start:end] that is no full stop; -1 for none."""
+    """Return the position after the last byte of data[start:end] that is no full stop; -1 if all are full stops."""
     while end > start and byte_at(data, end - 1) == FULL_STOP:
         end -= 1
     return end if end > start else -1
@@ -290,7 +293,7 @@ def after_last_other_byte(data, start, end):
 
 @kernel
 def segment_of(starts, k):
-    """The last segment that starts at or before item `k`; -1 for none. `starts` is ascending."""
+    """Return the last segment that starts at or before item `k`; -1 if there is none. `starts` is ascending."""
     low, high = -1, starts.size
     while high - low > 1:
         middle = (low + high) >> 1

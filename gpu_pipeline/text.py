@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Row-local operations on a cuDF string column: CUDA kernels over its buffers.
 
-The scratch of a batch of documents stays below SCRATCH_SHARE times the column's text; with the columns that a stage
-reads and writes, memory stays below six times the text. Where one thread handles one document (hashes, the language
-model), long ones would run after all others have finished: the CPU engine takes them, and documents whose n-grams
+The scratch of a batch of documents stays below SCRATCH_SHARE times the column's text. Together with the columns that a
+stage reads and writes, memory stays below six times the text. If one thread handles one document (hashes, the language
+model), a long document would finish long after the others. The CPU engine takes such documents, and those whose n-grams
 exceed a batch.
 """
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 
-SORTED_BYTES = 52  # per hash while a batch is sorted
+SORTED_BYTES = 52  # bytes per hash while a batch is sorted
 
 
 def _on_cpu(text: "cudf.Series", rows: np.ndarray, function: Callable[[Engine, Frame], Value]) -> Value:
@@ -69,7 +69,7 @@ def _device_look_alikes() -> UnicodeTables:
 def _normalise(
     text: "cudf.Series", column: TextColumn, form: str, unicode: UnicodeTables
 ) -> tuple[cp.ndarray, pa.LargeStringArray]:
-    """(rows that can change, their documents in the form); the host normalises these few documents."""
+    """Return the rows that can change, and their normalised documents. The host normalises these few documents."""
     rows = cp.zeros(0, np.int64)
     if form != "keep":
         documents = column.data, eight_byte_blocks(column.data), column.offsets, column.valid
@@ -165,7 +165,7 @@ def split_words(text: "cudf.Series", words: str) -> tuple["cudf.Series", np.ndar
 
 
 def _measure_on_device(column: TextColumn, names: tuple[str, ...], result: np.ndarray) -> np.ndarray:
-    """Write one row of `result` per name; return the documents for which the CPU engine must do that."""
+    """Write one row of `result` per name; return the documents that the CPU engine must measure."""
     unicode, lanes = device_tables()
     valid = column.valid.copy()
     valid[cp.asarray(column.long)] = False
@@ -287,7 +287,7 @@ def score_text(text: "cudf.Series", model: LanguageModel) -> np.ndarray:
 
 
 class Shingling(NamedTuple):
-    """The kind of n-grams, and the scratch bytes of their use: per document, and per n-gram."""
+    """The kind of n-grams, and the scratch bytes that `use` takes per document and per n-gram."""
 
     ngram: int
     by_character: bool
@@ -296,7 +296,7 @@ class Shingling(NamedTuple):
 
 
 def _for_each_hashed(column: TextColumn, shingling: Shingling, use: Callable[..., None]) -> np.ndarray:
-    """Call use(first, hashes, starts, counts) for one batch of documents after the other. The n-gram hashes of row
+    """Call use(first, hashes, starts, counts) for each batch of documents in turn. The n-gram hashes of row
     first + k are hashes[starts[k]:starts[k] + counts[k]]. Return the rows that exceed a batch: they have no hashes."""
     ngram, by_character, row_bytes, ngram_bytes = shingling
     data, offsets = column.data, column.offsets
@@ -350,7 +350,7 @@ def signatures(text: "cudf.Series", ngram: int, by_character: bool, a: np.ndarra
 def band_keys(
     text: "cudf.Series", ngram: int, by_character: bool, a: np.ndarray, b: np.ndarray, rows: int
 ) -> np.ndarray:
-    out = np.empty((len(a) // rows, len(text)), np.uint64)  # contiguous per band: a band is one column of the result
+    out = np.empty((len(a) // rows, len(text)), np.uint64)  # one row per band: a band is one column of the result
     column = load_column(text)
     constants = cp.asarray(a), cp.asarray(b)
 
@@ -369,7 +369,7 @@ def band_keys(
 
 
 def _sorted_distinct(hashes: cp.ndarray, starts: cp.ndarray, counts: cp.ndarray) -> tuple[cp.ndarray, cp.ndarray]:
-    """(distinct hashes, sorted within each document; number of them per document)."""
+    """Return the distinct hashes, sorted within each document, and their number per document."""
     ends = kernels.starts_of(counts)
     total = int(ends[-1])
     if total == 0:

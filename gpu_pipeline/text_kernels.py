@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CUDA kernels that check the texts of a batch, cut by bytes, and the functions that lay out their memory.
+"""CUDA kernels that check the texts of a batch, with work divided by bytes, and the functions that lay out their
+memory.
 
 The module imports neither cuDF nor CuPy. The layout functions take NumPy and CuPy arrays.
 """
@@ -17,7 +18,7 @@ from numba import cuda, types  # isort: skip - after curation.kernels, which set
 
 @cuda.jit(device=True)
 def mark_documents(bits, i, offsets, valid, value, marks):
-    """Set the mark of each document that has one of the `bits` of the block at `i`, and is no null."""
+    """Set the mark of each document, null rows excepted, that has one of the `bits` of the block at `i`."""
     while bits:
         row = segment_of(offsets, i + lowest_bit(np.uint32(bits)))
         if valid[at(row)]:
@@ -28,7 +29,7 @@ def mark_documents(bits, i, offsets, valid, value, marks):
 
 @cuda.jit(cache=True)
 def check_bytes(data, blocks, offsets, valid, origin, borders, sound):
-    """Per eight bytes: `sound` becomes False for documents with bytes that are not UTF-8."""
+    """One thread per eight bytes: `sound` becomes False for documents with malformed UTF-8."""
     k = cuda.grid(1)
     start, end = offsets[0], offsets[at(offsets.size - 1)]
     while k < 4 * borders.size:
@@ -43,7 +44,7 @@ def check_bytes(data, blocks, offsets, valid, origin, borders, sound):
 def find_unnormalised(
     data, blocks, offsets, valid, origin, borders, form_flag, pages, records, flags, combining, needed
 ):  # fmt: skip
-    """Per eight bytes: `needed` becomes True for documents that fail the quick check of a normal form."""
+    """One thread per eight bytes: `needed` becomes True for documents that fail the quick check of a normal form."""
     k = cuda.grid(1)
     start, end = offsets[0], offsets[at(offsets.size - 1)]
     while k < 4 * borders.size:
@@ -72,7 +73,7 @@ SIGNATURES = _signatures()
 
 
 def sound_documents(data, blocks, offsets, valid):
-    """Whether each document is well-formed UTF-8 (bool); nulls are."""
+    """Return whether each document is well-formed UTF-8 (bool); True for nulls."""
     sound = np.ones_like(valid)
     origin, borders = kernels.find_borders(offsets)
     kernels.launch_shared(check_bytes, 4 * borders.size, data, blocks, offsets, valid, origin, borders, sound)
@@ -80,7 +81,7 @@ def sound_documents(data, blocks, offsets, valid):
 
 
 def unnormalised_documents(data, blocks, offsets, valid, form_flag: int, properties):
-    """Whether each document may change in a normal form (bool).
+    """Return whether normalisation may change each document (bool).
 
     properties   pages, records, flags and combining of `tables.UnicodeTables`
     """

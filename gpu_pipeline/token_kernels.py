@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """CUDA kernels that tokenise, and the functions that lay out their memory.
 
-Work is cut by bytes, words of 32 bytes, pre-tokens and documents. A pre-token that is no token of the vocabulary is
-merged by one thread up to SHORT_BYTES, by one warp up to MERGED_BYTES, and by the host beyond. The module imports
-neither cuDF nor CuPy. The layout functions take NumPy and CuPy arrays.
+Work is divided by bytes, words of 32 bytes, pre-tokens and documents. A pre-token that is no token of the vocabulary is
+encoded by merges of pairs. One thread does this up to SHORT_BYTES, one warp up to MERGED_BYTES, and the host beyond.
+The module imports neither cuDF nor CuPy. The layout functions take NumPy and CuPy arrays.
 """
 
 from typing import Any, NamedTuple
@@ -29,7 +29,7 @@ from gpu_pipeline.pretokens import (
 
 from numba import cuda, types  # isort: skip - after curation.kernels, which sets the cache folder
 
-SHORT_BYTES = 32  # a thread needs 10,000 instructions for as many
+SHORT_BYTES = 32  # a thread needs 10,000 instructions for a pre-token of this size
 MERGED_BYTES = 512
 POSITION_BITS = 9  # of a byte in such a pre-token
 WARP = 32
@@ -42,7 +42,7 @@ NO_ID = -1
 
 @cuda.jit(cache=True)
 def mark_classes(data, blocks, origin, pages, classes, low, middle, high, leads):
-    """Per eight bytes: a byte of each plane of `gpu_pipeline.pretokens`."""
+    """One thread per eight bytes: writes eight bits of each plane of `gpu_pipeline.pretokens`."""
     k = cuda.grid(1)
     while k < leads.size:
         i = origin + 8 * k
@@ -55,7 +55,8 @@ def mark_classes(data, blocks, origin, pages, classes, low, middle, high, leads)
 
 @cuda.jit(cache=True)
 def mark_runs(low, middle, high, leads, borders, starts, filled, counts):
-    """Per word: `Runs.starts`, whether there is one, and the word's own part of `Runs.counts`."""
+    """One thread per word: writes `Runs.starts`, whether the word has a start, and the word's own part of
+    `Runs.counts`."""
     c = cuda.grid(1)
     while c < starts.size:
         bits, counts[at(c)] = count_runs(low, middle, high, leads, borders, c)
@@ -66,7 +67,7 @@ def mark_runs(low, middle, high, leads, borders, starts, filled, counts):
 
 @cuda.jit(cache=True)
 def mark_gpt2(data, low, middle, high, leads, borders, origin, start, end, starts, counts):
-    """Per word: a bit for each first byte of a pre-token, and the number of these bits."""
+    """One thread per word: sets a bit for each first byte of a pre-token, and counts these bits."""
     c = cuda.grid(1)
     while c < starts.size:
         firsts = gpt2_starts(data, low, middle, high, leads, borders, origin, end, c)
@@ -81,7 +82,7 @@ def mark_cl100k(
     data, low, middle, high, leads, borders, origin, start, end, run_starts, ranks, jumps, run_counts, to_end, starts,
     counts,
 ):  # fmt: skip
-    """As `mark_gpt2`, for the expressions of cl100k (`to_end`) and Llama-3."""
+    """Does what `mark_gpt2` does, for the expressions of cl100k (`to_end`) and Llama-3."""
     c = cuda.grid(1)
     runs = Runs(run_starts, ranks, jumps, run_counts)
     while c < starts.size:
@@ -94,7 +95,7 @@ def mark_cl100k(
 
 @cuda.jit(cache=True)
 def mark_cases(data, low, middle, high, leads, borders, origin, end, starts, filled, counts, functions):
-    """As `mark_runs`, for the expression of o200k; and the function of each word."""
+    """Does what `mark_runs` does, for the expression of o200k; also writes the function of each word."""
     c = cuda.grid(1)
     while c < starts.size:
         runs, function = case_word(low, middle, high, leads, borders, c, data, origin + 32 * c - 16, end)
@@ -109,7 +110,7 @@ def mark_o200k(
     data, low, middle, high, leads, borders, origin, start, end, run_starts, ranks, jumps, run_counts, entries, starts,
     counts,
 ):  # fmt: skip
-    """As `mark_gpt2`, for the expression of o200k; the walk enters each word in the state of `entries`."""
+    """Does what `mark_gpt2` does, for the expression of o200k. The walk enters each word in its state in `entries`."""
     c = cuda.grid(1)
     runs = Runs(run_starts, ranks, jumps, run_counts)
     while c < starts.size:
@@ -123,7 +124,7 @@ def mark_o200k(
 
 @cuda.jit(cache=True)
 def place_pieces(starts, ranks, positions):
-    """Per word: the first bytes of its pre-tokens, from byte `origin`."""
+    """One thread per word: writes the first bytes of its pre-tokens, counted from byte `origin`."""
     c = cuda.grid(1)
     while c < starts.size:
         bits = np.uint64(starts[at(c)])
@@ -137,7 +138,7 @@ def place_pieces(starts, ranks, positions):
 
 @cuda.jit(cache=True)
 def find_ids(data, blocks, origin, positions, keys, token_ids, token_data, token_offsets, longest, ids):
-    """Per pre-token: its id, or MISSING if it is no token."""
+    """One thread per pre-token: writes its id, or MISSING if it is no token."""
     k = cuda.grid(1)
     tokens = TokenTable(keys, token_ids, token_data, token_offsets, longest)
     while k < ids.size:
@@ -148,7 +149,8 @@ def find_ids(data, blocks, origin, positions, keys, token_ids, token_data, token
 
 @cuda.jit(cache=True)
 def merge_short(data, origin, positions, missing, numbers, pool_starts, byte_ids, pairs, pool, counts):
-    """One thread per pre-token of `numbers`, of at most SHORT_BYTES: its ids into the pool, and their count."""
+    """One thread per pre-token of `numbers`, each of at most SHORT_BYTES: writes its ids to the pool, and their
+    number."""
     ids = cuda.shared.array(SHORT_SLOTS, numba.int32)
     merges = cuda.shared.array(SHORT_SLOTS, numba.int32)
     lane = cuda.threadIdx.x
@@ -166,10 +168,11 @@ def merge_short(data, origin, positions, missing, numbers, pool_starts, byte_ids
 
 @cuda.jit(cache=True)
 def merge_long(data, origin, positions, missing, numbers, pool_starts, byte_ids, pairs, pool, counts):
-    """As `merge_short`, with one warp per pre-token of at most MERGED_BYTES.
+    """Does what `merge_short` does, with one warp per pre-token of at most MERGED_BYTES.
 
-    Ids form a linked list over the bytes. A lane keeps the least of its pairs, which are WARP bytes apart, as (merged
-    id, byte). The least of all lanes is merged; only lanes with a changed pair look for their least again.
+    Ids form a linked list over the bytes. The pairs of a lane are WARP bytes apart; the lane keeps the least of them as
+    (merged id, byte). The least pair of all lanes is merged. Then only lanes with a changed pair search for their least
+    pair again.
     """
     ids = cuda.shared.array(LONG_SLOTS, numba.int32)
     merges = cuda.shared.array(LONG_SLOTS, numba.int32)
@@ -247,7 +250,7 @@ def merge_long(data, origin, positions, missing, numbers, pool_starts, byte_ids,
 
 @cuda.jit(cache=True)
 def add_special_ids(pieces, bos, eod, counts):
-    """One thread per document: its first and last pre-token have an id more for each special token."""
+    """One thread per document: counts one more id at its first and last pre-token for each special token."""
     row = cuda.grid(1)
     if row < pieces.size - 1 and pieces[row] < pieces[row + 1]:
         if bos != NO_ID:
@@ -258,8 +261,9 @@ def add_special_ids(pieces, bos, eod, counts):
 
 @cuda.jit(cache=True)
 def gather_ids(ids, starts, positions, borders, bos, pool_starts, pool, pool_counts, out):
-    """Per pre-token: its ids to their positions in `out`, after the special id of a document's start. A negative id
-    -1 - j is the missing pre-token j, whose ids are in the pool; the host writes those that it made."""
+    """One thread per pre-token: copies its ids to their positions in `out`, after the special id of the document's
+    start. A negative id -1 - j is the missing pre-token j, whose ids are in the pool. The host later writes the ids
+    that it made itself."""
     k = cuda.grid(1)
     while k < ids.size:
         o = starts[at(k)]
@@ -279,7 +283,7 @@ def gather_ids(ids, starts, positions, borders, bos, pool_starts, pool, pool_cou
 
 @cuda.jit(cache=True)
 def end_documents(pieces, starts, eod, out, lengths):
-    """One thread per document: its number of ids, and the special id at its end."""
+    """One thread per document: writes its number of ids, and the special id at its end."""
     row = cuda.grid(1)
     if row < lengths.size:
         first, last = starts[pieces[row]], starts[pieces[row + 1]]
@@ -319,7 +323,7 @@ SIGNATURES = _signatures()
 class Pieces(NamedTuple):
     """The pre-tokens of a batch of documents."""
 
-    origin: int  # the byte that places count from
+    origin: int  # positions count from this byte
     positions: Any  # int32, pre-tokens + 1: first bytes, and the end of the last
     borders: Any  # uint32 per 32 bytes: a bit for the first byte of each document
     rows: Any  # int64, documents + 1: pre-tokens before each

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tokens of a cuDF string column: pre-tokens, their ids and the special ids on the device.
+"""Tokenises a cuDF string column: the device finds pre-tokens, looks up their ids, and adds the special ids.
 
-The host encodes with tokenizers that have no flat form, documents of more than MAX_BYTES, batches with an id that
-no text may have, and pre-tokens of more than `token_kernels.MERGED_BYTES` that are no token. It checks one document in
-a thousand with the tokenizer's library.
+The host encodes instead if a tokenizer has no `FlatTables`, a document has more than MAX_BYTES, or a text gets the id
+of a special token. It also encodes pre-tokens above `token_kernels.MERGED_BYTES` that are no token. It checks one
+document in a thousand with the tokenizer's library.
 """
 
 from functools import cache
@@ -66,7 +66,7 @@ class _Merged(NamedTuple):
 def _encode_on_host(
     data: cp.ndarray, pieces: Pieces, numbers: cp.ndarray, tokenizer: "Tokenizer"
 ) -> dict[int, np.ndarray]:
-    """The ids of each of these pre-tokens; equal ones are encoded once."""
+    """Return the ids of each of the pre-tokens `numbers`; equal pre-tokens are encoded once."""
     encode = cache(lambda piece: tokenizer.flat_tables.encode_piece(piece.decode()))
     starts, ends = (cp.asnumpy(pieces.positions[k]).astype(np.int64) + pieces.origin for k in (numbers, numbers + 1))
     spans = zip(cp.asnumpy(numbers).tolist(), starts.tolist(), ends.tolist(), strict=True)
@@ -95,8 +95,8 @@ def _merge(data: cp.ndarray, pieces: Pieces, missing: cp.ndarray, tokenizer: "To
 def _tokenize_batch(
     data: cp.ndarray, offsets: cp.ndarray, tokenizer: "Tokenizer"
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """(ids with special ids, lengths) of documents of together less than 2^31 bytes, at least one. None: a text has the
-    id of a special token, which the host replaces."""
+    """Return ids, special ids included, and lengths, of one or more documents with less than 2^31 bytes in all. Return
+    None if a text has the id of a special token, which the host replaces."""
     tables, flat = _device_tables(tokenizer), tokenizer.flat_tables
     blocks = eight_byte_blocks(data)
     pieces = token_kernels.find_pieces(data, blocks, offsets, flat.pattern, tables.pages, tables.classes)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CUDA kernels of units (`curation.kernels.units`): lines by line breaks, sentences by words, of a whole batch.
+"""CUDA kernels that find the units (`curation.kernels.units`) of a whole batch: lines by line breaks, sentences by
+words.
 
-Arguments as in `measure_kernels`. Places are bytes of the column, int64.
+Arguments are those of `measure_kernels`. Positions are bytes of the column, int64.
 """
 
 import numpy as np
@@ -17,8 +18,8 @@ NO_LINE, BLANK, TEXT_LINE = range(3)
 
 @cuda.jit(cache=True)
 def find_lines(data, offsets, valid, origin, bits, ranks, row_ranks, item_starts, breaks, firsts, stops, kinds, rows):
-    """One thread per line break, for the line that ends there, and one per document, for what follows its last one:
-    the first byte of the line, the byte after its content, its kind and its document."""
+    """One thread per line break, for the line that ends there, and one per document, for the text after its last line
+    break. Each writes the line's first byte, the byte after its content, its kind and its document."""
     k = cuda.grid(1)
     while k < firsts.size:
         row = segment_of(item_starts, k)
@@ -40,8 +41,9 @@ def find_lines(data, offsets, valid, origin, bits, ranks, row_ranks, item_starts
 
 @cuda.jit(cache=True)
 def mark_sentence_starts(data, offsets, valid, origin, row_ranks, word_starts, word_ends, rows, is_start):
-    """One thread per word: its document, and whether it begins a sentence, as the first word does and each after one
-    that ends a sentence. No word of a null does, nor one outside the batch, in its first or last 32 bytes."""
+    """One thread per word: writes its document, and whether it begins a sentence. The first word does, and each word
+    after the end of a sentence. Words of nulls do not, nor words outside the batch that share its first or last 32
+    bytes."""
     k = cuda.grid(1)
     while k < is_start.size:
         i = origin + word_starts[at(k)]
@@ -57,7 +59,8 @@ def mark_sentence_starts(data, offsets, valid, origin, row_ranks, word_starts, w
 
 @cuda.jit(cache=True)
 def strip_contents(origin, bits, ranks, word_starts, word_ends, firsts, stops):
-    """One thread per unit: its content begins with its first word and ends with the last; a blank one is empty."""
+    """One thread per unit: its content begins with its first word and ends with its last word. The content of a blank
+    unit is empty."""
     k = cuda.grid(1)
     while k < firsts.size:
         word = rank(bits, ranks, WORD, firsts[at(k)] - origin)

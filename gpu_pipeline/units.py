@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Units of texts (`curation.kernels.units`) as rows of a frame, and texts without some of their units.
 
-A batch gets the masks and ranks of `measures`; lines are found by line breaks, sentences by words. Units and texts are
-copied by the warps that copy documents.
+Batches have the masks and ranks of `measures`. Lines are found by line breaks, sentences by words. The kernels that
+copy documents also copy units and texts.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -33,12 +33,13 @@ if TYPE_CHECKING:
 
 
 class UnitSpans(NamedTuple):
-    """Units in a column, int64, one each; `curation.kernels.units` says what the first three are.
+    """The units of a column; each array is int64, with one item per unit. `curation.kernels.units` describes the first
+    three.
 
     rows           document
     firsts, stops  content
     ends           the byte after the unit
-    inner          content after white space at its ends is left out: firsts and stops
+    inner          content without white space at its ends: firsts and stops
     """
 
     starts: cp.ndarray
@@ -50,7 +51,7 @@ class UnitSpans(NamedTuple):
 
 
 def _find_lines(spans: "WordSpans") -> tuple[cp.ndarray, ...]:
-    """(first byte, byte after the content, kind, document) of each line."""
+    """Return four arrays of lines: first byte, byte after the content, kind, and document."""
     breaks = kernels.empty(spans.offsets, np.int32, int(spans.ranks[BREAK, -1]))
     kernels.launch_shared(parts.place_breaks, spans.bits.shape[1], spans.bits, spans.ranks, breaks)
     before = spans.row_ranks[BREAK].astype(np.int64)
@@ -66,7 +67,7 @@ def _find_lines(spans: "WordSpans") -> tuple[cp.ndarray, ...]:
 
 
 def _join_lines(firsts: cp.ndarray, stops: cp.ndarray, kinds: cp.ndarray, rows: cp.ndarray) -> tuple[cp.ndarray, ...]:
-    """(first byte, byte after the content, document) of each paragraph."""
+    """Return three arrays of paragraphs: first byte, byte after the content, and document."""
     is_text = kinds == unit_kernels.TEXT_LINE
     follows = is_text[1:] & is_text[:-1] & (rows[1:] == rows[:-1])  # a line that continues the paragraph before it
     is_first, is_last = is_text.copy(), is_text.copy()
@@ -77,7 +78,7 @@ def _join_lines(firsts: cp.ndarray, stops: cp.ndarray, kinds: cp.ndarray, rows: 
 
 
 def _find_sentences(spans: "WordSpans") -> tuple[cp.ndarray, ...]:
-    """(first byte, byte after the content, document) of each sentence."""
+    """Return three arrays of sentences: first byte, byte after the content, and document."""
     words = spans.word_starts.size
     rows, is_start = kernels.empty(spans.offsets, np.int64, words), kernels.empty(spans.offsets, bool, words)
     word_spans = spans.word_starts, spans.word_ends
@@ -93,7 +94,7 @@ def _find_sentences(spans: "WordSpans") -> tuple[cp.ndarray, ...]:
 
 
 def _find(column: TextColumn, first: int, last: int, unit: str, strip: bool) -> tuple[cp.ndarray, ...]:
-    """(firsts, stops, rows, inner firsts, inner stops) of the units of some documents."""
+    """Return firsts, stops, rows, inner firsts and inner stops of the units of the documents `first` to `last` - 1."""
     unicode, lanes = device_tables()
     documents = column.data, column.offsets[first : last + 1], column.valid[first:last]
     spans = measures.find_spans(*documents, unicode[:3], lanes[0], False)
@@ -114,7 +115,7 @@ def _find(column: TextColumn, first: int, last: int, unit: str, strip: bool) -> 
 
 
 def _find_on_host(text: "cudf.Series", column: TextColumn, unit: str, strip: bool) -> tuple[cp.ndarray, ...]:
-    """The same of all documents, one of which is too long for a batch."""
+    """Return what `_find` returns, for all documents of a column with a document too long for a batch."""
     from curation.kernels.units import stripped
 
     array = string_array(text)
@@ -150,7 +151,7 @@ def _unit_spans(text: "cudf.Series", column: TextColumn, unit: str, strip: bool)
 
 
 def _copied(column: TextColumn, begins: cp.ndarray, sizes: cp.ndarray) -> DocumentBytes:
-    """Parts of the text, one after the other."""
+    """Return parts of the text, one after the other."""
     source = documents_of(column.data, begins)
     starts = kernels.starts_of(sizes)
     from_text = cp.full(begins.size, -1, np.int64)
@@ -186,7 +187,7 @@ def join_units(text: "cudf.Series", units: UnitFrame, kept: np.ndarray) -> tuple
         return text, cp.asnumpy(edited)
     begins, sizes = (kernels.empty(column.offsets, np.int64, 3 * mine.size) for _ in range(2))
     spans = (unit_spans.starts, unit_spans.firsts), (inner_firsts, inner_stops), (unit_spans.stops, unit_spans.ends)
-    for number, (low, high) in enumerate(spans):  # of a kept unit: what is before, in and after its content
+    for number, (low, high) in enumerate(spans):  # of a kept unit: the bytes before, in and after its content
         begins[number::3] = low[mine]
         sizes[number::3] = cp.where(is_kept[mine], high[mine] - low[mine], 0)
     form = _copied(column, begins, sizes)

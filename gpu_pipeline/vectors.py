@@ -21,7 +21,7 @@ def nearest_vectors(vectors: np.ndarray, others: np.ndarray, weights: np.ndarray
         scores = _exact_dots(vectors[rows], others).astype(cp.float32, copy=False) * cp.asarray(weights)
         all_rows = cp.arange(len(scores))
         for rank in range(count):
-            best = scores.argmax(axis=1)  # of equal ones the first, as in NumPy
+            best = scores.argmax(axis=1)  # the first of equal values, as in NumPy
             nearest[rows, rank] = cp.asnumpy(best)
             scores[all_rows, best] = -cp.inf
     return nearest
@@ -43,8 +43,8 @@ def close_vectors(left: np.ndarray, right: np.ndarray, left_bounds: np.ndarray, 
 
 
 def _exact_dots(left: np.ndarray, right: np.ndarray) -> cp.ndarray:
-    """The products of all pairs: exact integers, whatever the order of the sums. TF32 holds 8-bit integers exactly and
-    adds in float32."""
+    """Return the dot products of all pairs: exact integers, in any order of summation. TF32 holds 8-bit integers
+    exactly and adds in float32."""
     dtype = cp.float32 if left.shape[1] <= FLOAT32_DIMENSIONS else cp.float64
     return cp.asarray(left).astype(dtype) @ cp.asarray(right).astype(dtype).T
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """CUDA kernels of the windows of texts (`curation.kernels.spans`), and the functions that lay out their memory.
 
-Windows, strings and anchors of a whole batch are taken at once. The hashes of strings follow from prefix sums. The
-least hash of a window is that of the chunks between its ends, by doubling, and of the strings at its ends. The module
-imports neither cuDF nor CuPy.
+Windows, strings and anchors of a whole batch are found at once. Prefix sums give the hashes of strings. The least hash
+of a window is the least of two sets: whole chunks between its ends, found by doubling, and strings at its ends. The
+module imports neither cuDF nor CuPy.
 """
 
 import numpy as np
@@ -20,7 +20,7 @@ from numba import cuda, types  # isort: skip - after curation.kernels, which set
 
 @cuda.jit(cache=True)
 def sum_chunks(data, sums):
-    """One thread per chunk writes its `sum_chunk`."""
+    """One thread per chunk: writes the chunk's `sum_chunk`."""
     c = np.int64(cuda.grid(1))
     while c < sums.size:
         sums[at(c)] = sum_chunk(data, c)
@@ -29,7 +29,8 @@ def sum_chunks(data, sums):
 
 @cuda.jit(cache=True)
 def hash_chunks(data, sums, size, values, least):
-    """Per chunk: the hashes of the strings that begin there, and the place of the least. `sums` are prefix sums."""
+    """One thread per chunk: writes the hashes of the strings that begin in it, and the position of the least. `sums`
+    are prefix sums."""
     c = np.int64(cuda.grid(1))
     while c < least.size:
         least[at(c)] = hash_chunk(data, sums, size, c, values)
@@ -38,8 +39,8 @@ def hash_chunks(data, sums, size, values, least):
 
 @cuda.jit(cache=True)
 def widen_minima(values, least, step, wider):
-    """Per chunk: the position of the least hash of `step` chunks becomes that of two times as many, or of all that are
-    left."""
+    """One thread per chunk: reads the positions of least hashes of `step` chunks, writes the position for 2 * `step`
+    chunks, or for all that remain."""
     c = np.int64(cuda.grid(1))
     while c < wider.size:
         position = np.int64(least[at(c)])
@@ -51,7 +52,7 @@ def widen_minima(values, least, step, wider):
 
 @cuda.jit(cache=True)
 def find_anchors(values, least, step, strings, distances):
-    """Per window, whether it ends in its text or not: the distance of its anchor."""
+    """One thread per window: writes the distance to its anchor, also for a window that does not end in its text."""
     window = np.int64(cuda.grid(1))
     while window < distances.size:
         distances[at(window)] = anchor_of(values, least, step, strings, window) - window
@@ -60,8 +61,8 @@ def find_anchors(values, least, step, strings, distances):
 
 @cuda.jit(cache=True)
 def mark_periods(data, offsets, rows, length, values, places, repeated):
-    """Per anchor: whether its hash is that of the anchor before it in its text, and the bytes of its windows are those
-    before them at the distance of the two."""
+    """One thread per anchor: writes whether it repeats the anchor before it in its text. The two hashes must be equal,
+    and the bytes of its windows must equal those before them at the distance of the two anchors."""
     k = np.int64(cuda.grid(1))
     while k < repeated.size:
         is_period = False
@@ -74,7 +75,7 @@ def mark_periods(data, offsets, rows, length, values, places, repeated):
 
 @cuda.jit(cache=True)
 def hash_anchors(data, places, length, hashes):
-    """Per anchor: the hash of all bytes of its windows."""
+    """One thread per anchor: writes the hash of all bytes of its windows."""
     k = np.int64(cuda.grid(1))
     while k < hashes.shape[0]:
         hashes[k, 0], hashes[k, 1] = murmur3_x64_128(data, places[k, 0], places[k, 1] + length)
@@ -83,7 +84,8 @@ def hash_anchors(data, places, length, hashes):
 
 @cuda.jit(cache=True)
 def hash_nodes(data, places, starts, length, records, nodes):
-    """Per node: its record and its place. Anchor k has the nodes from starts[k], the first windows first."""
+    """One thread per node: writes its record and its position. Anchor k has the nodes from starts[k], in the order of
+    their windows."""
     k = np.int64(cuda.grid(1))
     while k < records.shape[0]:
         row = segment_of(starts, k)
@@ -95,7 +97,7 @@ def hash_nodes(data, places, starts, length, records, nodes):
 
 @cuda.jit(cache=True)
 def hash_windows(data, places, starts, length, records, windows):
-    """Per window: its hash and its place. Node k has the windows from starts[k]."""
+    """One thread per window: writes its hash and its position. Node k has the windows from starts[k]."""
     k = np.int64(cuda.grid(1))
     while k < records.shape[0]:
         row = segment_of(starts, k)
@@ -124,8 +126,8 @@ SIGNATURES = _signatures()
 
 
 def anchor_distances(data, length: int):
-    """The hash of each string of `length // 2` bytes (uint64), and the distance from each window to its anchor
-    (uint16). Texts count as one, of `length` bytes or more."""
+    """Return the hash of each string of `length // 2` bytes (uint64), and the distance from each window to its anchor
+    (uint16). All texts are treated as one, of `length` bytes or more."""
     size = length // 2
     strings = length - size + 1  # of a window
     sums = kernels.empty(data, np.uint64, -(-data.size // CHUNK))

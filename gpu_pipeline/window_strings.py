@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Strings of windows (`curation.kernels.spans`) by chunks of CHUNK bytes: their hashes, and the least one of a window.
+"""The strings of windows (`curation.kernels.spans`), in chunks of CHUNK bytes: their hashes, and the least hash of a
+window.
 
-With H the polynomial hash of all bytes before a place, the hash of the string data[i:i + size] is
-H(i + size) - H(i) * BASE^size, modulo 2^64. H at the chunks follows from prefix sums of what `sum_chunk` returns.
+If H is the polynomial hash of all bytes before a position, the hash of the string data[i:i + size] is
+H(i + size) - H(i) * BASE^size, modulo 2^64. Prefix sums of the results of `sum_chunk` give H at the chunks.
 """
 
 import numpy as np
@@ -33,7 +34,8 @@ def power(base, exponent):
 
 @kernel
 def sum_chunk(data, c):
-    """The polynomial hash of chunk `c`, which ends with zeros, divided by BASE^(CHUNK * (c + 1))."""
+    """Return the polynomial hash of chunk `c`, filled with zeros at the end of the text, divided by BASE^(CHUNK * (c +
+    1))."""
     total = np.uint64(0)
     for i in range(CHUNK * c, CHUNK * c + CHUNK):
         total *= BASE
@@ -65,13 +67,13 @@ def hash_chunk(data, sums, size, c, values):
 
 @kernel
 def better(values, left, right):
-    """The place of the least of two hashes; of equal ones the right place."""
+    """Return the position of the lesser of two hashes; the right position if they are equal."""
     return right if values[at(right)] <= values[at(left)] else left
 
 
 @kernel
 def anchor_of(values, least, step, strings, window):
-    """The rightmost position of the least of values[window:window + strings].
+    """Return the rightmost position of the least of values[window:window + strings].
 
     least[c] is the position for the `step` chunks from c. The chunks between the ends of the window are at least `step`
     and at most two times as many.
@@ -90,7 +92,7 @@ def anchor_of(values, least, step, strings, window):
 
 @kernel
 def are_equal(data, i, j, count):
-    """Whether two ranges have equal bytes, of which eight are compared at a time."""
+    """Whether two ranges have equal bytes; eight bytes are compared at a time."""
     end = i + count
     while i + 8 <= end and load64(data, i) == load64(data, j):
         i += 8

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records of windows (`curation.kernels.spans`) of all texts of a batch at once, and verdicts by one sort.
+"""Finds the records of windows (`curation.kernels.spans`) of all texts of a batch at once, and the verdicts on them by
+one sort.
 
-The texts and places are the host's: they are copied to the device, and the records back. A period is compared byte by
-byte for each anchor, at most three halves of `length`: texts with a period of few bytes are slower than others. The CPU
-engine takes texts of 1 GiB or more, and what does not fit the device.
+Texts and positions are on the host: they are copied to the device, and records are copied back. A period is compared
+byte by byte for each anchor, up to 1.5 times `length`. So texts with a short period are slower than others. The CPU
+engine takes texts of 1 GiB or more, and texts that do not fit the device.
 """
 
 from collections.abc import Callable
@@ -19,13 +20,14 @@ from gpu_pipeline.buffers import download, upload
 from gpu_pipeline.device import device_errors, finish, memory, warn_of_short_memory
 
 LARGEST = 1 << 30  # bytes of text; places of strings have 32 bits
-# Bytes on the device, not measured: of a byte of text, with the hash of a string and the distance of an anchor; of a
-# place with its record; of a record with what sorts it. Text with an anchor per byte takes more
+# Bytes on the device, not measured: per byte of text, with the hash of a string and the distance of an anchor; per
+# position, with its record; per record, with the scratch of the sort. Text with an anchor per byte takes more.
 TEXT_BYTES, PLACE_BYTES, RECORD_BYTES = 24, 90, 110
 
 
 def _on_device(size: int, run: Callable[[], Any], on_cpu: Callable[[], Any]) -> Any:
-    """Return the result of `run`, which takes `size` bytes of the device, or of the CPU engine if it has no room."""
+    """Return the result of `run`, which takes `size` bytes on the device; or that of `on_cpu` if the device has no
+    room."""
     try:
         with memory().reserve(size):
             result = run()
@@ -75,8 +77,8 @@ def _anchor_records(
 
 
 def _find_anchors(text: cp.ndarray, offsets: cp.ndarray, length: int) -> tuple[cp.ndarray, ...]:
-    """(Hash of its string, place, text) of each anchor. A window whose anchor is not that of the one before it is the
-    first of its anchor; windows that do not end in their text are left out."""
+    """Return three arrays of anchors: hash of the string, position, and text. A window is the first of its anchor if
+    the window before has another anchor. Windows that do not end in their text are left out."""
     values, distances = window_kernels.anchor_distances(text, length)
     is_first = cp.ones(distances.size, bool)
     is_first[1:] = distances[1:] + 1 != distances[:-1]
@@ -93,8 +95,8 @@ def _find_anchors(text: cp.ndarray, offsets: cp.ndarray, length: int) -> tuple[c
 
 
 def _are_known(hashes: cp.ndarray, memory: cp.ndarray) -> cp.ndarray:
-    """Whether the last record before each one, of those with its slot of `memory`, is equal. `memory` then has the last
-    record of each slot."""
+    """Return whether each record equals the last record before it in the same slot of `memory`. Afterwards `memory` has
+    the last record of each slot."""
     if len(hashes) == 0 or len(memory) == 0:
         return cp.zeros(len(hashes), bool)
     slot = (hashes[:, 0] & np.uint64(SLOTS - 1)).astype(np.int64)
@@ -113,7 +115,7 @@ def _are_known(hashes: cp.ndarray, memory: cp.ndarray) -> cp.ndarray:
 
 
 def _joined(places: cp.ndarray, length: int) -> cp.ndarray:
-    """The bytes of the windows of places, as spans (start, stop); those that touch are one."""
+    """Return the bytes of the windows at `places` as spans (start, stop); windows that touch share one span."""
     is_first, is_last = cp.ones(len(places), bool), cp.ones(len(places), bool)
     is_first[1:] = places[:-1, 1] + length < places[1:, 0]
     is_last[:-1] = is_first[1:]
@@ -151,7 +153,8 @@ def _closer_bytes(places: np.ndarray, counts: np.ndarray) -> int:
 def _closer_records(
     kernel: Any, width: int, counts: np.ndarray, data: np.ndarray, places: np.ndarray, length: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The records that a kernel makes of places, counts[k] of place k, and their places."""
+    """Return the records that a kernel makes for `places`, and the position of each record; position k has counts[k]
+    records."""
     starts = kernels.starts_of(counts)
     records = cp.empty((int(starts[-1]), width), np.uint64)
     parts = cp.empty((len(records), 3), np.int64)
@@ -181,7 +184,7 @@ def _verdicts(records: np.ndarray, is_whole: bool) -> np.ndarray:
     order = cp.arange(count)
     for column in reversed(columns):
         order = order[cp.argsort(column[order], kind="stable")]
-    is_first = cp.zeros((2, count), bool)  # of the records with its first hash, and of its equals
+    is_first = cp.zeros((2, count), bool)  # over the records with the same first hash, and over equal records
     is_first[:, :1] = True
     for number, column in enumerate(columns):
         ordered = column[order]

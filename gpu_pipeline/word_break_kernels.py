@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """CUDA kernels that write texts with a space between adjacent words, and the functions that lay out their memory.
 
-A bit per byte says before which characters a word ends, another one which bytes are not written (`hidden`). Most of
-them follow from a few characters around the place. A span of a script without spaces is cut in pieces of MAX_SPAN
-characters, as on the CPU: a thread searches one piece after the other, with scratch of its own. The module imports
-neither cuDF nor CuPy. The functions take NumPy and CuPy arrays.
+One mask has the characters before which a word ends; the mask `hidden` has the bytes that are not written. Most bits
+depend only on a few characters around the position. A span of a script without spaces is divided into pieces of
+MAX_SPAN characters, as on the CPU. A thread searches one piece after the other, with its own scratch. The module
+imports neither cuDF nor CuPy. The functions take NumPy and CuPy arrays.
 """
 
 import numpy as np
@@ -20,15 +20,16 @@ from gpu_pipeline.word_breaks import divided_bits, word_end_bits
 
 from numba import cuda, types  # isort: skip - after curation.kernels, which sets the cache folder
 
-# Bytes of a batch per byte of text: the text and its output, masks, and 32 bytes per span, which has 4 with its mark.
+# Memory of a batch, in bytes per byte of text: the text, its output, masks, and 32 bytes per span, which has at least 4
+# bytes with its mark.
 BATCH_BYTES = 14
 SPAN_THREADS = 1 << 14  # each has 3,598 bytes of scratch: 59 MB together
 
 
 @cuda.jit(cache=True)
 def find_unspaced(data, blocks, offsets, valid, origin, pages, classes, divided):
-    """Per eight bytes: `divided` becomes True for documents with a character of a script without spaces, U+1361 or
-    U+200B."""
+    """One thread per eight bytes: `divided` becomes True for documents with a character of a script without spaces,
+    U+1361 or U+200B."""
     k = cuda.grid(1)
     start, end = offsets[0], offsets[at(offsets.size - 1)]
     while origin + 8 * k < end:
@@ -42,7 +43,7 @@ def find_unspaced(data, blocks, offsets, valid, origin, pages, classes, divided)
 def mark_word_ends(
     data, blocks, borders, is_table, in_pieces, pages, classes, ends, unspaced, begins, hidden, counts, span_counts
 ):  # fmt: skip
-    """Per 32 bytes: the masks of `word_end_bits`, and the number of bits in the second and the third."""
+    """One thread per 32 bytes: writes the masks of `word_end_bits`, and counts the bits of the second and the third."""
     c = cuda.grid(1)
     while c < ends.size:
         end_bits, bits, begin_bits, hidden_bits = word_end_bits(
@@ -55,14 +56,14 @@ def mark_word_ends(
 
 @cuda.jit(device=True)
 def lowest(bits):
-    """The position of the lowest set bit: the number of zeros below it."""
+    """Return the position of the lowest set bit: the number of zeros below it."""
     return cuda.popc(np.uint32(~bits & np.uint32(bits - np.uint32(1))))
 
 
 @cuda.jit(cache=True)
 def place_spans(unspaced, begins, ranks, span_ranks, firsts):
-    """Per 32 bytes: firsts[k] becomes the number of the first character of span k among those of such scripts, and
-    after the last span the number of all."""
+    """One thread per 32 bytes: firsts[k] becomes the index of span k's first character among the characters of scripts
+    without spaces. The item after the last span becomes their total number."""
     c = cuda.grid(1)
     if c == 0:
         firsts[at(firsts.size - 1)] = ranks[at(unspaced.size)]
@@ -78,7 +79,7 @@ def place_spans(unspaced, begins, ranks, span_ranks, firsts):
 
 @cuda.jit(device=True)
 def place_of(unspaced, ranks, number):
-    """The first byte of a character of a script without spaces, by its number among them."""
+    """Return the first byte of character `number` among the characters of scripts without spaces."""
     c = segment_of(ranks, number)
     bits = np.uint32(unspaced[at(c)])
     for _ in range(number - ranks[at(c)]):
@@ -88,7 +89,7 @@ def place_of(unspaced, ranks, number):
 
 @cuda.jit(device=True)
 def skip_hidden(hidden, i):
-    """The first byte from `i` on that is written."""
+    """Return the first byte from `i` on that is written."""
     while i >> 5 < hidden.size and hidden[at(i >> 5)] >> np.uint32(i & 31) & np.uint32(1):
         i += 1
     return i
@@ -96,7 +97,7 @@ def skip_hidden(hidden, i):
 
 @cuda.jit(device=True)
 def set_end(ends, i):
-    """Note that a word ends at byte `i`. Threads may set bits of one 32-bit word at once."""
+    """Set the bit of a word end at byte `i`, atomically, since threads may set bits of the same uint32 at once."""
     cuda.atomic.or_(ends, i >> 5, np.uint32(1 << (i & 31)))
 
 
@@ -105,8 +106,8 @@ def cut_spans(
     data, unspaced, hidden, ranks, firsts, pieces, pages, classes, roots, edges, costs, codes, kinds, best, back, flags,
     ends,
 ):  # fmt: skip
-    """One thread per column of the scratch `codes` to `flags` of `cut_span`, which takes one piece of a span after the
-    other: a bit of `ends` for each word that ends in the piece or before it."""
+    """One thread per column of scratch (`codes` to `flags` of `cut_span`); a thread takes one piece of a span after the
+    other. It sets a bit of `ends` for each word that ends in the piece or right before it."""
     k, piece = cuda.grid(1), np.int64(cuda.grid(1))
     while k < codes.shape[1] and piece < pieces[at(pieces.size - 1)]:
         span = segment_of(pieces, piece)
@@ -131,7 +132,8 @@ def cut_spans(
 
 @cuda.jit(cache=True)
 def count_word_ends(ends, hidden, counts):
-    """Per 32 bytes: the number of words that end, without that of the bytes that are not written."""
+    """One thread per 32 bytes: counts the word ends minus the bytes that are not written, which is the growth of the
+    text."""
     c = cuda.grid(1)
     while c < ends.size:
         counts[at(c)] = np.int64(cuda.popc(ends[at(c)])) - np.int64(cuda.popc(hidden[at(c)]))
@@ -140,7 +142,7 @@ def count_word_ends(ends, hidden, counts):
 
 @cuda.jit(cache=True)
 def write_words(data, blocks, ends, hidden, ranks, out):
-    """Per eight bytes: these but the bytes of `hidden`, with a space before each bit of `ends`."""
+    """One thread per eight bytes: writes the bytes that are not in `hidden`, with a space before each bit of `ends`."""
     i = 8 * np.int64(cuda.grid(1))
     while i < data.size:
         c, shift = i >> 5, i & 31
@@ -177,7 +179,8 @@ SIGNATURES = _signatures()
 
 
 def divided_documents(data, blocks, offsets, valid, pages, classes):
-    """Whether each document has a character of a script without spaces, U+1361 or U+200B (bool); nulls have none.
+    """Return whether each document has a character of a script without spaces, U+1361 or U+200B (bool); False for
+    nulls.
 
     pages, classes   of `WordLists`
     """
@@ -199,7 +202,7 @@ def _cut_spans(data, unspaced, hidden, ranks, begins, span_ranks, lists, ends) -
 
 
 def split_documents(text: DocumentBytes, is_table: bool, in_pieces: bool, lists) -> DocumentBytes:
-    """The documents with a space between adjacent words, one after the other.
+    """Return the documents with a space between adjacent words, one after the other.
 
     text    documents without bytes between them, from byte 0 on
     lists   the arrays of `WordLists`

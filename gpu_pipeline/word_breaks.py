@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the words of any script end in many documents at once, for engines that cut work by bytes: the rules of
-`curation.kernels.word_breaks`, at any place of a text.
+"""Finds where words of any script end in many documents at once, for engines that divide work by bytes. The rules are
+those of `curation.kernels.word_breaks`, applied at any position of a text.
 
-A rule of `table` reads two characters before a place and one after it, one of `scripts` the last CONTEXT characters,
-without U+200B, of which up to MAX_TAIL may follow each, and without a line end that wraps a span. So a thread begins in
-the middle of a text. A span of a script without spaces has no such bound: `cut_span` divides it.
+A rule of `table` reads two characters before a position and one after it. A rule of `scripts` reads the last CONTEXT
+characters before a position. Among these it skips U+200B, of which up to MAX_TAIL may follow each, and a line end that
+wraps a span. So a thread can begin in the middle of a text. Spans of scripts without spaces have no such bound;
+`cut_span` divides them.
 
-`blocks` and `borders` as in `byte_checks`, with the origin 0.
+`blocks` and `borders` are those of `byte_checks`, with the origin 0.
 """
 
 import numpy as np
@@ -47,7 +48,7 @@ MAX_WRAP = 2 * MAX_BLANKS + 2  # bytes of a line end that wraps a span
 @kernel
 def is_divided(data, i, pages, classes):
     """Whether the character at `i`, with a first byte of at least 0xE0, is of a script without spaces, or U+1361 or
-    U+200B. Bytes under a null may be anything."""
+    U+200B. The bytes of null rows may have any value."""
     lead = byte_at(data, i)
     if i + lead_width(lead) > data.size or not may_divide(lead, byte_at(data, i + 1), byte_at(data, i + 2)):
         return False
@@ -57,7 +58,7 @@ def is_divided(data, i, pages, classes):
 
 @kernel
 def divided_bits(data, blocks, start, end, i, pages, classes):
-    """A bit (0 to 7) for each such character that starts in the block at `i`."""
+    """Return a bit (0 to 7) for each character that starts in the block at `i` and for which `is_divided` is true."""
     leads = mark_leads(block_at(data, blocks, i))
     bits = 0
     while leads != np.uint64(0):
@@ -70,8 +71,8 @@ def divided_bits(data, blocks, start, end, i, pages, classes):
 
 @kernel
 def context_start(data, borders, i, most, pages, classes):
-    """Where to begin so that the rules are right from the character at `i` on: up to `most` marks before it and the
-    character before these, all of the same text; and the U+200B and white space between them."""
+    """Return where to begin so that the rules are right from the character at `i` on. Included are up to `most` marks
+    before `i`, the character before these, and U+200B and white space between them; all in the same text."""
     hidden = blanks = 0
     while most > 0 and hidden <= MAX_TAIL and blanks <= MAX_WRAP and not is_border(borders, 0, i):
         i = start_of(data, max(i - 4, 0), i)
@@ -91,7 +92,7 @@ def context_start(data, borders, i, most, pages, classes):
 
 @kernel
 def wrap_at(data, borders, i, kind, pages, classes):
-    """`wrap_size`, within a text."""
+    """Return `wrap_size`, limited to one text."""
     size = wrap_size(data, i, data.size, kind, pages, classes)
     for k in range(size + 1 if size else 0):
         if is_border(borders, 0, i + k):
@@ -101,7 +102,7 @@ def wrap_at(data, borders, i, kind, pages, classes):
 
 @kernel
 def following_class(data, borders, i, pages, classes):
-    """`class_after`, within a text."""
+    """Return `class_after`, limited to one text."""
     for _ in range(MAX_TAIL):
         if is_border(borders, 0, i) or not zero_width_at(data, i, data.size):
             break
@@ -111,7 +112,7 @@ def following_class(data, borders, i, pages, classes):
 
 @kernel
 def bits_between(start, i, count):
-    """The bits of the `count` bytes from `i` on, of the 32 from `start` on."""
+    """Return a mask of the `count` bytes from `i` on, within the 32 bytes from `start` on."""
     bits = 0
     for k in range(max(i - start, 0), min(i - start + count, 32)):
         bits |= 1 << k
@@ -120,9 +121,9 @@ def bits_between(start, i, count):
 
 @kernel
 def word_end_bits(data, blocks, borders, start, is_table, in_pieces, pages, classes):
-    """Four masks of the 32 bytes from `start` on. Three have bits for first bytes of characters: before which a word
-    ends, but for places within a span; those of scripts without spaces; with which a span begins. The fourth has the
-    bytes that are in no word and end none."""
+    """Return four masks of the 32 bytes from `start` on. Three have bits for first bytes of characters. The first has
+    characters before which a word ends, positions within a span excepted. The second has characters of scripts without
+    spaces, the third those with which a span begins. The fourth mask has the bytes that are in no word and end none."""
     stop = min(start + 32, data.size)
     ends = unspaced = begins = hidden_bytes = 0
     i = start

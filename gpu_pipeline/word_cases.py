@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cases of the characters of eight bytes, for the masks of `word_kind_kernels`."""
+"""Finds the case of each character in a block of eight bytes, for the masks of `word_kind_kernels`."""
 
 import numpy as np
 
@@ -18,7 +18,7 @@ CASE_MASKS = 4
 
 @kernel
 def _case_of(data, i, pages, records, flags, lower):
-    """The mask of the character that starts at `i`; -1 if it is not cased."""
+    """Return the number of the mask for the character that starts at `i`; -1 if it is not cased."""
     record, _ = record_at(data, i, pages, records)
     if record < 0 or flags[at(record)] & np.uint32(CASED) == np.uint32(0):
         return -1
@@ -39,7 +39,7 @@ def _is_cased_before(data, i, pages, records, flags, lower):
 
 @kernel
 def case_bits_of(data, block, i, pages, records, flags, lower):
-    """Bits of the block at `i`: (UPPER, TITLE, LOWER, BREAK)."""
+    """Return four masks of the block at `i`: UPPER, TITLE, LOWER and BREAK."""
     if block & HIGH_BITS == np.uint64(0):
         letters = bits_of(mark_letters(block))
         uppers = bits_of(mark_capitals(block))

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CUDA kernels of words and n-grams that repeat in documents of up to LARGE_WORDS words: one block per document.
+"""CUDA kernels that count repeated words and n-grams in documents of up to LARGE_WORDS words: one block per document.
 
-One of several equal words or n-grams *stands for* all of them, known by its position. Which one may differ between
-runs; the results do not. Two n-grams are equal if the same (n-1)-gram and the same word stand for their first n - 1
-words and their last one: a key of two positions, which is exact. Positions count from the first word. Arrays by
-position:
+One of several equal words or n-grams *stands for* all of them; its position identifies them. Which one it is may differ
+between runs; the results do not. Two n-grams are equal if the same (n-1)-gram stands for their first n - 1 words, and
+the same word for their last word. So the key of an n-gram is two positions, and comparison is exact. Positions count
+from the first word. Arrays by position:
 
-word_group, group   what stands for the word; for the n-gram that starts there
+word_group, group   the word that stands for this word; the n-gram that stands for the one that starts here
 keys                key of the n-gram
 firsts              of an n-gram that stands for others: their number, or the position of the first visited
 
-`active` lists the positions of n-grams that may repeat. Up to LANES of them are left to one warp, which keeps them in
-registers: longer n-grams are few. `shortest` is the smallest size whose duplicates are wanted. Tables and masks as in
-`repetition_kernels`; a slot has a position.
+`active` lists the positions of n-grams that may repeat. If there are at most LANES, as for most longer n-grams, one
+warp takes them and keeps them in registers. `shortest` is the smallest size whose duplicates are wanted. Tables and
+masks are those of `repetition_kernels`; a slot has a position.
 """
 
 import numpy as np
@@ -48,20 +48,20 @@ SMALL_THREADS, MEDIUM_THREADS, LARGE_THREADS = 32, 64, 256  # of a block
 SMALL_MASKS, MEDIUM_MASKS, LARGE_MASKS = (
     MASKS * (words // 32 + 2) for words in (SMALL_WORDS, MEDIUM_WORDS, LARGE_WORDS)
 )
-FOLLOWERS = 2  # place of `totals` behind the numbers of active n-grams of even and of odd size
+FOLLOWERS = 2  # position in `totals` after the numbers of active n-grams of even and of odd size
 PART = 16  # positions that a thread looks through for n-grams that may repeat
 
 
 @cuda.jit(device=True)
 def table_shift(items):
-    """32 less the bits of a slot's number, for a table of twice the items (1 or more) or more."""
+    """Return 32 minus the bits of a slot's number. The table has at least twice as many slots as items (1 or more)."""
     return cuda.clz(np.uint32(2 * items - 1))
 
 
 @cuda.jit(device=True)
 def claim_word(slots, mask, keep, word_hash, k):
-    """The word that stands for word `k`: `k` itself if no other one has claimed a slot before. A slot has bits of the
-    word's hash above its position."""
+    """Return the word that stands for word `k`: `k` itself if no equal word claimed a slot before. A slot has the
+    position in its low bits, and bits of the word's hash above."""
     hashed = np.uint64(word_hash[at(k)])
     value = np.uint32(np.uint32(hashed >> np.uint64(32)) & ~keep | np.uint32(k))
     slot = np.uint32(np.uint32(hashed) & mask)
@@ -77,7 +77,7 @@ def claim_word(slots, mask, keep, word_hash, k):
 
 @cuda.jit(device=True)
 def claim_ngram(slots, shift, mask, keys, k):
-    """The n-gram that stands for the one at `k`."""
+    """Return the n-gram that stands for the n-gram at `k`."""
     key = np.uint32(keys[at(k)])
     slot = np.uint32(slot_of_pair(key, shift))
     other = np.uint32(cuda.atomic.cas(slots, slot, EMPTY, np.uint32(k)))
@@ -151,7 +151,8 @@ def list_ngrams(n, words, bits, before, word_group, keys, firsts, active, shorte
 
 @cuda.jit(device=True)
 def find_groups(n, count, keys, group, firsts, active, slots, totals):
-    """Write the groups of the active n-grams, and how many follow each that stands for others; whether any does."""
+    """Write the groups of the active n-grams, and how many others each n-gram stands for; return whether any stands for
+    others."""
     shift = np.uint32(table_shift(count))
     mask = np.uint32(np.uint32(EMPTY) >> shift)
     clear(slots, np.int64(mask) + 1, EMPTY)
@@ -191,13 +192,13 @@ def mark_repeated(n, count, group, firsts, active, repeated, tops):
 
 @cuda.jit(device=True)
 def characters_of(k, n, word_end, base, first):
-    """Visible characters of the n-gram at `k` from word `first` on."""
+    """Return the visible characters of the n-gram at `k` from word `first` on."""
     return word_end[at(k + n - 1)] - end_before(word_end, base, first)
 
 
 @cuda.jit(device=True)
 def add_covered(n, count, word_end, base, active, repeated, out, row):
-    """Add the characters that each n-gram covers and the one before it does not."""
+    """Add the characters that each n-gram covers and the n-gram before does not."""
     characters = 0
     c = cuda.threadIdx.x
     while c < count:
@@ -226,7 +227,7 @@ def forget_visits(count, firsts, active):
 
 @cuda.jit(device=True)
 def note_visited(count, group, firsts, active, visited):
-    """For each group the first of its n-grams in the mask."""
+    """Note for each group of equal n-grams the first one in the mask `visited`."""
     c = cuda.threadIdx.x
     while c < count:
         k = np.int32(active[at(c)])
@@ -238,7 +239,8 @@ def note_visited(count, group, firsts, active, visited):
 
 @cuda.jit(device=True)
 def note_seen(count, group, firsts, active, repeated, seen, visited):
-    """Set the bits of n-grams that equal a visited one before them; whether this changed for a visited one."""
+    """Set the bits of n-grams that equal an earlier visited n-gram; return whether the bit of a visited n-gram
+    changed."""
     changed = 0
     c = cuda.threadIdx.x
     while c < count:
@@ -289,8 +291,9 @@ def add_duplicates(
 
 @cuda.jit(device=True)
 def walk_lanes(n, lane, position, same, votes):
-    """The lanes of duplicate n-grams: the greedy walk over the repeated ones, whose lanes are in the mask `votes`. It
-    visits all of them up to the first that equals a visited one before it, and skips those that this one overlaps."""
+    """Return the lanes of duplicate n-grams, by a greedy walk over the repeated n-grams, whose lanes are in the mask
+    `votes`. The walk visits all of them up to the first that equals an earlier visited n-gram, and skips those that
+    this n-gram overlaps."""
     left, visited, duplicates = votes, np.uint32(0), np.uint32(0)
     below = np.uint32(bits_below(lane))
     while left:
@@ -312,7 +315,7 @@ def walk_lanes(n, lane, position, same, votes):
 def count_in_lanes(
     n, max_ngram, coverage, shortest, count, words, bits, word_group, keys, active, word_end, base, tops, out, row
 ):  # fmt: skip
-    """All measures of n-grams from size `n` on, of which up to LANES may repeat: a lane has one of them."""
+    """Write all measures of n-grams from size `n` on. Up to LANES n-grams may repeat; each lane takes one of them."""
     lane = np.int32(cuda.threadIdx.x)
     position = np.int32(active[at(lane)]) if lane < count else np.int32(words)
     rank = np.int32(0)
@@ -365,7 +368,7 @@ def count_document(
     row, words, bits, max_ngram, coverage, shortest, word_hash, word_end, base, word_group, group, keys, firsts, active,
     masks, functions, entries, slots, totals, tops, top_characters, out,
 ):  # fmt: skip
-    """All measures of words and n-grams that repeat in one document."""
+    """Write all measures of repeated words and n-grams of one document."""
     size = (words >> 5) + 2
     even, odd, seen, visited = masks[:size], masks[size : 2 * size], masks[2 * size : 3 * size], masks[3 * size :]
     find_words(words, word_hash, word_group, slots, odd, totals, tops, out, row)

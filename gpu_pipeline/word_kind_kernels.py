@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CUDA kernels of the measures of words by case, of words that are not marks alone, of occurrences of stop words, and
-of strings of characters.
+"""CUDA kernels that count words by case, words with a letter or number, occurrences of stop words, and that hash
+strings of characters.
 
-Masks of cases (uint32, (CASE_MASKS, size)) have bits for the first bytes of characters: UPPER and TITLE of such
-letters, LOWER of small ones, and BREAK of those whose case does not fit the character before them in a word in title
-case. `case_ranks` has the bits before each 32 bytes. Other arrays as in `measure_kernels`.
+Masks of cases (uint32, (CASE_MASKS, size)) have bits for the first bytes of characters: UPPER of upper-case, TITLE of
+titlecase, LOWER of lower-case letters. BREAK marks characters whose case, after the character before them, does not fit
+a word in title case. `case_ranks` has the number of bits before each 32 bytes. Other arrays are those of
+`measure_kernels`.
 """
 
 import numpy as np
@@ -22,7 +23,7 @@ from numba import cuda, types  # isort: skip - after curation.kernels, which set
 
 @cuda.jit(cache=True)
 def mark_word_cases(data, blocks, origin, pages, records, flags, lower, bytes_of_bits):
-    """Per eight bytes: a byte of each mask of cases."""
+    """One thread per eight bytes: writes eight bits of each mask of cases."""
     k = cuda.grid(1)
     while k < bytes_of_bits.shape[1]:
         i = origin + 8 * k
@@ -39,7 +40,7 @@ def mark_word_cases(data, blocks, origin, pages, records, flags, lower, bytes_of
 
 @cuda.jit(cache=True)
 def count_case_bits(case_bits, counts):
-    """Per 32 bytes: the bits of each mask of cases."""
+    """One thread per 32 bytes: counts the bits of each mask of cases."""
     c = cuda.grid(1)
     while c < counts.shape[1]:
         for mask in range(CASE_MASKS):
@@ -56,7 +57,7 @@ def has_bit_between(case_bits, case_ranks, mask, start, stop):
 
 @cuda.jit(cache=True)
 def count_word_cases(case_bits, case_ranks, row_ranks, pieces, rows, word_starts, word_ends, out):
-    """One warp per piece of a document, one thread per word: words in upper case and in title case."""
+    """One warp per piece of a document, one thread per word: counts words in upper case and in title case."""
     lane, piece = cuda.grid(1) % LANES, cuda.grid(1) // LANES
     while piece < rows.size:
         row = rows[piece]
@@ -71,7 +72,8 @@ def count_word_cases(case_bits, case_ranks, row_ranks, pieces, rows, word_starts
             if has_upper or has_title:
                 has_lower = has_bit_between(case_bits, case_ranks, LOWER, start, stop)
                 uppercase += np.int32(not has_title and not has_lower)
-                # The character before a word may be the last one of another document: the first is looked at alone.
+                # The character before a word may belong to another document, so the word's first character is tested
+                # separately.
                 breaks = has_bit_between(case_bits, case_ranks, LOWER, start, start + 1)
                 breaks |= has_bit_between(case_bits, case_ranks, BREAK, start + 1, stop)
                 capitalised += np.int32(not breaks)
@@ -85,7 +87,7 @@ def count_word_cases(case_bits, case_ranks, row_ranks, pieces, rows, word_starts
 
 @cuda.jit(cache=True)
 def mark_alphanumerics(data, blocks, origin, pages, records, lanes, alphanumerics, counts):
-    """Per 32 bytes: a bit for the first byte of each letter and number, and the number of these bits."""
+    """One thread per 32 bytes: sets a bit for the first byte of each letter and number, and counts these bits."""
     c = cuda.grid(1)
     while c < alphanumerics.size:
         bits = np.uint32(0)
@@ -103,8 +105,8 @@ def mark_alphanumerics(data, blocks, origin, pages, records, lanes, alphanumeric
 def count_non_symbol_words(
     alphanumerics, number_ranks, bits, ranks, row_ranks, pieces, rows, word_starts, word_ends, out
 ):
-    """One warp per piece of a document, one thread per word: words with a letter or number, and their characters.
-    `number_ranks` has the bits of `alphanumerics` before each 32 bytes."""
+    """One warp per piece of a document, one thread per word: counts words with a letter or number, and their
+    characters. `number_ranks` has the bits of `alphanumerics` before each 32 bytes."""
     lane, piece = cuda.grid(1) % LANES, cuda.grid(1) // LANES
     visible_bits, visible_ranks = bits[VISIBLE], ranks[VISIBLE]
     while piece < rows.size:
@@ -130,7 +132,7 @@ def count_non_symbol_words(
 
 @cuda.jit(cache=True)
 def count_stop_words(data, blocks, origin, row_ranks, pieces, rows, word_starts, word_ends, out):
-    """One warp per piece of a document, one thread per word: occurrences of stop words."""
+    """One warp per piece of a document, one thread per word: counts occurrences of stop words."""
     lane, piece = cuda.grid(1) % LANES, cuda.grid(1) // LANES
     while piece < rows.size:
         row = rows[piece]
@@ -154,8 +156,8 @@ def count_stop_words(data, blocks, origin, row_ranks, pieces, rows, word_starts,
 
 @cuda.jit(cache=True)
 def hash_strings(data, offsets, origin, bits, ranks, row_ranks, pieces, rows, string_starts, size, hashes):
-    """One warp per piece of a document, one thread per byte: the hash of the string of `size` characters that starts
-    there. Document k has the strings from string_starts[k]."""
+    """One warp per piece of a document, one thread per byte: writes the hash of the string of `size` characters that
+    starts at the byte. Document k has the strings from string_starts[k]."""
     lane, piece = cuda.grid(1) % LANES, cuda.grid(1) // LANES
     while piece < rows.size:
         row = rows[piece]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures of words by length and case, of words that are not marks alone, of occurrences of stop words, and of strings
-of characters that repeat, for a batch of documents. A batch that asks for none of them does not come here."""
+"""Measures of a batch of documents: words by length and case, words with a letter or number, occurrences of stop words,
+and repeated strings of characters. A batch without these measures skips this module."""
 
 import cupy as cp
 import numpy as np
@@ -15,11 +15,11 @@ from gpu_pipeline.repetition_kernels import EMPTY
 from gpu_pipeline.spans import LEAD, VISIBLE, WORD
 from gpu_pipeline.word_cases import CASE_MASKS
 
-MOST_STRINGS = 1 << 28  # of a document; the CPU engine takes more
+MOST_STRINGS = 1 << 28  # most strings of a document; the CPU engine takes documents with more
 
 
 def _sum_by_row(spans: WordSpans, counted: cp.ndarray) -> cp.ndarray:
-    """How many words of each document are marked in `counted` (bool)."""
+    """Return how many words of each document are marked in `counted` (bool)."""
     before = kernels.starts_of(counted.astype(np.int32))[spans.row_ranks[WORD]]
     return cp.where(spans.valid, before[1:] - before[:-1], 0)
 
@@ -84,14 +84,14 @@ def count_stop_words(spans: WordSpans, out: cp.ndarray) -> None:
 
 
 def _claim(counts: cp.ndarray, rows: cp.ndarray, hashes: cp.ndarray, out: cp.ndarray) -> tuple[cp.ndarray, cp.ndarray]:
-    """(Whether each string is the one that stands for equal ones of its document, how many others there are)."""
+    """Return whether each string stands for the equal strings of its document, and how many others it stands for."""
     starts, chunks = kernels.starts_of(counts), kernels.starts_of(counts // 32 + 2)
     pieces, docs = pieces_of(counts, repetition.PIECE)
     slots = kernels.starts_of(kernels.table_slots(counts))
     table = cp.full(int(slots[-1]), EMPTY, np.uint32)
     group, followers = kernels.empty(out, np.int32, hashes.size), cp.zeros(hashes.size, np.int32)
     active, repeated = cp.full(int(chunks[-1]), EMPTY, np.uint32), cp.zeros(int(chunks[-1]), np.uint32)
-    any_repeats, of_strings = cp.zeros(1, np.int32), 2  # any size that is not of words alone, and is counted
+    any_repeats, of_strings = cp.zeros(1, np.int32), 2  # any size that is counted and is no measure of words alone
     launch_warps(
         repetition.claim_ngrams, docs, starts[:-1], counts, starts, chunks, pieces, docs, rows, slots, table,
         of_strings, hashes, active, group, followers, repeated, any_repeats, out,
@@ -128,7 +128,7 @@ def count_repeated(spans: WordSpans, size: int, name: str, out: cp.ndarray) -> c
 
 
 def _root(values: cp.ndarray) -> cp.ndarray:
-    """The square roots of integers, rounded down; the device's own roots need not be exact."""
+    """Return the square roots of integers, rounded down. The device's own roots may be inexact."""
     root = (values.astype(np.float64) ** 0.5).astype(np.int64)
     root -= root * root > values
     return root + ((root + 1) * (root + 1) <= values)
