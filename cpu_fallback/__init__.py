@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The engine for any machine: pandas frames, Arrow buffers, `nogil` loops. Implements `curation.base.contract.Engine`.
 
-Frames and texts come in, integers and frames go out. Loops over documents are in `kernels`, what they do with one
-document in `vector_*` (vector instructions; `vectors` is about embeddings), `rewriting`, `rolling_shingles`, `fasttext`
-and `language_model`, and in `curation.kernels`. The package decides nothing about documents, and knows neither recipes,
-stages, runs nor the other engine. With a frame, functions such as `filter` are those of `curation`
+Its functions take frames and texts, and return integers and frames. Loops over documents are in `kernels`. Functions on
+one document are in `vector_*` (vector instructions; `vectors` is about embeddings), `rewriting`, `rolling_shingles`,
+`fasttext`, `language_model`, and in `curation.kernels`. The package decides nothing about documents, and knows neither
+recipes, stages, runs nor the other engine. Functions on frames, such as `filter`, are those of `curation`
 (docs/engine_functions.md).
 """
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Conversion between pandas string columns and the arrays of the kernels, without a copy of the text.
 
-A column of several chunks is the exception: joining them copies the text.
+A column of several chunks is the exception: its chunks are joined, which copies the text.
 """
 
 import reprlib
@@ -21,8 +21,8 @@ STRING: Any = pd.StringDtype("pyarrow", na_value=np.nan)  # `str` of pandas 3
 def string_array(text: pd.Series) -> pa.LargeStringArray:
     """Return a text column as one Arrow array.
 
-    Raises TypeError for a value that is no Series, and InputError for a column of another type, and for an object
-    column with a value that is neither a string nor null, or with a lone surrogate.
+    Raises TypeError for a value that is no Series. Raises InputError for a column of another type, or an object column
+    with a lone surrogate or with a value that is neither a string nor null.
     """
     check_text("cpu_fallback", text, pd.Series)
     try:
@@ -43,7 +43,8 @@ def string_array(text: pd.Series) -> pa.LargeStringArray:
 
 
 def _no_strings(text: pd.Series, otherwise: str) -> InputError:
-    """The error for a column with other values than strings: it names the first one of a column of objects."""
+    """Return the error for a column with values that are no strings. For a column of objects, the message shows the
+    first such value."""
     others = text[text.notna() & ~text.map(lambda value: isinstance(value, str)).astype(bool)]
     if text.dtype == object and len(others):
         row, value = others.index[0], others.iloc[0]

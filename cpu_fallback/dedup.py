@@ -8,7 +8,7 @@ import numpy as np
 from cpu_fallback.kernels import count_common, find_leaders, find_partitions, join_rows
 from curation.base.contract import position_type
 
-KEYS_PER_THREAD = 1 << 20  # the table of fewer keys fits the cache
+KEYS_PER_THREAD = 1 << 20  # a table of fewer keys fits the cache
 MAX_PARTITIONS = 1 << 8
 
 
@@ -18,7 +18,8 @@ def group_leaders(keys: np.ndarray, rank: np.ndarray | None = None, workers: int
     ranks = np.zeros(0, np.int64) if rank is None else rank
     if partitions == 1:
         return _leaders(keys, ranks)
-    # Several threads: each key is hashed once to find its partition, and a thread has the keys of one partition.
+    # With several threads, each key is hashed once to find its partition, and each thread takes the keys of one
+    # partition.
     number = np.empty(len(keys), np.uint8)
     batches = [slice(start, start + KEYS_PER_THREAD) for start in range(0, len(keys), KEYS_PER_THREAD)]
     leaders = np.empty(len(keys), position_type(len(keys)))
@@ -37,7 +38,7 @@ def group_leaders(keys: np.ndarray, rank: np.ndarray | None = None, workers: int
 def _leaders(keys: np.ndarray, ranks: np.ndarray) -> np.ndarray:
     dtype = np.dtype(position_type(len(keys)))
     slots = np.full(len(keys) + len(keys) // 2 + 1, -1, dtype)
-    leaders = np.empty(len(keys), f"u{dtype.name}")  # holds slots first, which may outnumber the rows
+    leaders = np.empty(len(keys), f"u{dtype.name}")  # first has slot numbers, which may exceed the number of rows
     find_leaders(keys, ranks, slots, leaders)
     return leaders.view(dtype)
 

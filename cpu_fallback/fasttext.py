@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loop over one document of a fastText model, which `curation.kernels.fasttext` describes with its arrays.
+"""Classifies one document with a fastText model. `curation.kernels.fasttext` describes the model and its arrays.
 
-Sums of rows are integers, so the sum of a word that came before is one addition. `known` keeps such words of up to
-KNOWN_BYTES bytes, of any documents, one per slot: English takes 0.59 to 0.77 of the time (benchmarks/LOG.md).
+The rows of a word are summed once: sums are exact integers, so a stored sum can be added when the word occurs again.
+`known` stores sums of words of up to KNOWN_BYTES bytes, from any document, one per slot. With it, English takes 0.59 to
+0.77 of the time without it (benchmarks/LOG.md).
 
-known   (keys, sums, spare), zeros at first: four int64 per slot, the bytes of a word with its length in the last one
-        of 24, and the number of its rows; int32, the sum of these rows; int64, space for one sum. Models with word
-        n-grams, whose rows depend on the words before, and without character n-grams, where a word is one row, have no
-        slots
+known   (keys, sums, spare), initially zeros. keys: four int64 per slot; 24 bytes have the word, with its length in the
+        last byte, and the fourth number is the number of its rows. sums: int32, the sum of these rows. spare: int64,
+        space for one sum. Models with word n-grams have no slots, since rows depend on the words before; nor do
+        models without character n-grams, where a word is one row
 """
 
 import numpy as np
@@ -26,7 +27,7 @@ LARGEST_SUM = (1 << 31) - 1
 
 
 def allocate_known(model: Classifier) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return an empty `known` for a model, with fewer slots for wide rows."""
+    """Return an empty `known` for a model; the wider the rows, the fewer slots it has."""
     settings = model.tables[0]
     dimensions, slots = int(settings[ft.DIMENSIONS]), SLOTS
     while slots * dimensions > MOST_SUMS:
@@ -73,8 +74,9 @@ def add_character_ngrams(data, first, last, settings, index, rows, scratch):
 
 @kernel
 def add_word_ngrams(h, tokens, settings, index, rows, scratch):
-    """Add the rows of the n-grams of two or more words that end with word number `tokens` (from 0), whose hash is `h`;
-    return their number. The ring in `scratch` holds the running hash of each of the last words."""
+    """Add the rows of the n-grams of two or more words that end with word number `tokens` (from 0); return the number
+    of rows. `h` is the hash of this word. The ring buffer in `scratch` has a running hash for each of the last
+    words."""
     ring, ring_size = settings[ft.RING], settings[ft.WORD_NGRAMS] - 1
     code = ft.code_of_word(h)
     count = 0
@@ -91,9 +93,10 @@ def add_word_ngrams(h, tokens, settings, index, rows, scratch):
 
 @kernel
 def add_token(data, first, last, ends, tokens, settings, slots, word_bytes, word_ends, index, rows, scratch):
-    """Add the rows of one token: its own, those of its characters and of its word n-grams.
+    """Add the rows of one token: the row of its word, and the rows of its character n-grams and word n-grams.
 
-    `ends` marks the token `</s>`, which has no character n-grams. Return (number of rows, whether it counts as a word).
+    `ends` marks the token `</s>`, which has no character n-grams. Return the number of rows, and whether the token
+    counts as a word.
     """
     h = ft.hash_bytes(data, first, last)
     word = ft.number_of_token(data, first, last, h, settings, slots, word_bytes, word_ends)
@@ -112,7 +115,8 @@ def add_token(data, first, last, ends, tokens, settings, slots, word_bytes, word
 
 @kernel
 def leading_bytes(data, i, count):
-    """The first `count` of the bytes data[i:i + 8] as a little-endian word; 0 for `count` below 1, all above 7."""
+    """Return the first `count` of the bytes data[i:i + 8] as a little-endian number: 0 if `count` is below 1, all eight
+    if it is above 7."""
     if count <= 0:
         return np.uint64(0)
     return load64(data, i) & (ALL_BITS >> np.uint64(64 - 8 * min(count, 8)))
@@ -120,7 +124,8 @@ def leading_bytes(data, i, count):
 
 @kernel
 def find_known(data, first, last, keys):
-    """(slot of a word of at most KNOWN_BYTES, whether it is there, its three words), where `data` has 24 bytes."""
+    """Return the slot of a word of at most KNOWN_BYTES, whether the slot has this word, and the word as three numbers.
+    `data` has 24 readable bytes from `first`."""
     size = last - first
     low, middle = leading_bytes(data, first, size), leading_bytes(data, first + 8, size - 8)
     high = leading_bytes(data, first + 16, size - 16) | np.uint64(size) << np.uint64(56)
@@ -170,7 +175,8 @@ def add_document(data, start, end, settings, slots, word_bytes, word_ends, index
         if ft.is_end(data, first, i):
             break
         if i - first <= most_bytes and first + KNOWN_BYTES < len(data):
-            # Only small functions are called for a known word: a call with all arrays takes as long as its sum.
+            # For a known word, only small functions are called: a call with all arrays takes as long as adding the
+            # word's sum.
             slot, is_known, low, middle, high = find_known(data, first, i, keys)
             if is_known:
                 add_row(sums, np.int64(slot), dimensions, scratch)
@@ -196,7 +202,7 @@ def add_document(data, start, end, settings, slots, word_bytes, word_ends, index
 
 @kernel
 def score_output(settings, output, scratch):
-    """(label, its score) of a softmax: the wanted label, or else the likeliest."""
+    """Return a label and its score by a softmax: the wanted label, or the most likely one if none is wanted."""
     dimensions, labels, shift = settings[ft.DIMENSIONS], settings[ft.NUM_LABELS], settings[ft.SHIFT]
     label = np.int64(0)
     for k in range(labels):
@@ -228,12 +234,12 @@ def classify_document(
     spare,
     scratch,
 ):
-    """(label, its score in millionths), both int64; (-1, 0) for a text without anything the model knows.
+    """Return a label and its score in millionths, both int64; (-1, 0) for a text without anything that the model knows.
 
-    The label is the wanted one of `settings`, or else the likeliest.
+    The label is the wanted one of `settings`, or the most likely one if none is wanted.
 
-    max_characters   code points to look at, from the first token; 0 means all
-    keys, sums, spare   of `allocate_known`; calls at the same time need their own
+    max_characters   code points to read, from the first token; 0 means all
+    keys, sums, spare   from `allocate_known`; simultaneous calls need separate ones
     scratch          int64, `Classifier.scratch_items` long
     """
     first = start

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Words and characters of many short texts: masks of the whole buffer, then differences of ranks for each text.
+"""Counts words and characters of many short texts: first masks of the whole buffer, then differences of ranks per text.
 
-The scan of a document (`vector_scan`) takes 0.2 us before its first byte, more than a line of 40 bytes.
+The scan of a document (`vector_scan`) takes 0.2 us before its first byte, longer than a line of 40 bytes takes here.
 """
 
 import numpy as np
@@ -20,8 +20,8 @@ START, LEAD, VISIBLE, SOLID = range(4)  # masks; the last has no ranks
 def count_flat(
     data: np.ndarray, offsets: np.ndarray, tables: tuple, lanes: np.ndarray, longest: bool
 ) -> dict[str, np.ndarray]:
-    """The measures NAMES of texts without nulls, int64; the last one only if `longest`. `tables` are pages, records and
-    flags of `UnicodeTables`."""
+    """Return the measures NAMES of texts without nulls, int64; the last measure only if `longest`. `tables` are pages,
+    records and flags of `UnicodeTables`."""
     blocks = int(offsets[-1] - offsets[0]) // 64 + 2
     masks, ranks = np.empty((4, blocks), np.uint64), np.empty((3, blocks), np.int64)
     mark_blocks(data, offsets[0], offsets[-1], *tables, lanes, masks, ranks, np.zeros((NUM_MEASURES, 1), np.int64))
@@ -81,7 +81,7 @@ def has_bit(masks, offset):
 
 @kernel
 def count_texts(offsets, masks, ranks, sizes, characters, words, word_characters, space_characters):
-    """Write the counts of each text. A word that two texts share is one of each."""
+    """Write the counts of each text. A word that crosses a border of texts counts in both."""
     origin = offsets[0]
     for row in range(len(sizes)):
         start, end = offsets[row] - origin, offsets[row + 1] - origin
@@ -96,7 +96,8 @@ def count_texts(offsets, masks, ranks, sizes, characters, words, word_characters
 
 @kernel
 def find_longest(offsets, masks, ranks, longest):
-    """Write the characters of the longest word of each text: those that are visible from its start to the next one."""
+    """Write the number of characters of the longest word of each text: the visible characters from its start to the
+    next word."""
     origin = offsets[0]
     for row in range(len(longest)):
         start, end = offsets[row] - origin, offsets[row + 1] - origin

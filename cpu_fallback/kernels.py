@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loops over documents around the functions on one document of this package and `curation.kernels`; they hold no lock.
+"""Loops over documents that call the functions on one document of this package and `curation.kernels`, without the GIL.
 
-`data`, `offsets`: see `curation.kernels`. `valid` is bool, documents. Results are arrays of one item per document.
+`data`, `offsets`: see `curation.kernels`. `valid` is bool, one item per document. Results have one item per document.
 """
 
 import numpy as np
@@ -25,7 +25,7 @@ MAX_BUCKET = 64  # up to this size, sorting each bucket by insertion is faster t
 
 @kernel
 def find_unnormalised(data, offsets, valid, form_flag, pages, records, flags, combining):
-    """One bool per document: true if its text is not in the normal form of `form_flag`. Nulls are false."""
+    """Return one bool per document: True if its text may not be in the normal form of `form_flag`. Nulls are False."""
     needed = np.zeros(offsets.size - 1, np.bool_)
     for row in range(offsets.size - 1):
         if valid[row]:
@@ -37,9 +37,9 @@ def find_unnormalised(data, offsets, valid, form_flag, pages, records, flags, co
 
 @kernel
 def rewrite_rows(data, offsets, valid, form_row, form_data, form_offsets, out, steps, pages, records, flags, lower):
-    """Write the rewritten documents to `out`, one after the other, and return their ends and which of them changed.
+    """Write the rewritten documents to `out`, one after the other; return where each ends, and which of them changed.
 
-    form_row  row of `form_data` with the normalised text of a document; below 0: it was normal already
+    form_row  row of `form_data` with the document's normalised text; negative if the text was already normal
     """
     ends = np.zeros(offsets.size, np.int64)
     edited = np.zeros(offsets.size - 1, np.bool_)
@@ -60,7 +60,7 @@ def rewrite_rows(data, offsets, valid, form_row, form_data, form_offsets, out, s
 
 @kernel
 def find_divided_rows(data, offsets, valid, pages, classes):
-    """Whether each text has a character of a script without spaces, or U+1361 or U+200B."""
+    """Return whether each text has a character of a script without spaces, U+1361 or U+200B."""
     divided = np.zeros(offsets.size - 1, np.bool_)
     for row in range(offsets.size - 1):
         i, end = offsets[row], offsets[row + 1]
@@ -108,7 +108,8 @@ def hash_rows(data, offsets, valid, max_characters, out):
 
 @kernel
 def copy_windows(data, offsets, valid, windows, max_characters, out, ends):
-    """Write the windows of each text to `out` with a space after each; a text of up to `max_characters` whole."""
+    """Write the windows of each text to `out`, with a space after each. A text of up to `max_characters` is one
+    window."""
     o = 0
     for row in range(len(valid)):
         first, end = offsets[row], offsets[row + 1] if valid[row] else offsets[row]
@@ -131,7 +132,7 @@ def classify_rows(
     data, offsets, valid, max_characters, settings, slots, word_bytes, word_ends, index, rows, output, tree, keys,
     sums, spare, scratch, label, score,
 ):  # fmt: skip
-    """Write label and score of each document; `classify_document` says what the tables and the scratch are."""
+    """Write label and score of each document; `classify_document` describes the tables and the scratch."""
     for row in range(len(valid)):
         end = offsets[row + 1] if valid[row] else offsets[row]
         label[row], score[row] = classify_document(
@@ -170,8 +171,8 @@ def key_rows(data, offsets, valid, ngram, by_character, a, b, rows, pages, recor
 
 @kernel
 def sort_hashes(hashes, spare, bucket_ends):
-    """Sort 64-bit hashes: buckets of one on average, then insertion. 9 times as fast as Numba's sort, which takes over
-    if the hashes are uneven."""
+    """Sort 64-bit hashes into buckets of one hash on average, then by insertion. This is 9 times as fast as Numba's
+    sort, which takes over if the hashes are uneven."""
     count = np.uint64(len(hashes))
     bits = 1
     while 1 << bits < len(bucket_ends) and 1 << bits < len(hashes):
@@ -217,7 +218,7 @@ def shingle_rows(data, offsets, valid, ngram, by_character, pages, records, flag
 
 @kernel
 def find_rows(data, offsets, valid, ngram, keys, owners, pages, records, flags, words, hashes, hits, owner):
-    """Write how many n-grams of each document are in the table, and the owner of the first that is."""
+    """Write how many n-grams of each document are in the table, and the owner of the first of them."""
     for row in range(len(valid)):
         end = offsets[row + 1] if valid[row] else offsets[row]
         count = shingle_hashes(data, offsets[row], end, ngram, False, pages, records, flags, words, hashes)
@@ -226,7 +227,7 @@ def find_rows(data, offsets, valid, ngram, keys, owners, pages, records, flags, 
 
 @kernel
 def hash_key(keys, row):
-    """A 64-bit hash of the columns of one row."""
+    """Return a 64-bit hash of the columns of one row."""
     hashed = np.uint64(0)
     for column in range(keys.shape[1]):
         hashed = combine64(hashed, keys[row, column])
@@ -235,7 +236,7 @@ def hash_key(keys, row):
 
 @kernel
 def find_partitions(keys, partitions, out):
-    """Write the partition of each key, by the high half of its hash: slots depend on the hash modulo the table size."""
+    """Write the partition of each key, by the high half of its hash. The low bits select the slot."""
     for row in range(len(keys)):
         out[row] = (hash_key(keys, row) >> np.uint64(32)) * np.uint64(partitions) >> np.uint64(32)
 
@@ -278,7 +279,8 @@ def count_common(hashes, offsets, left, right, out):
 
 @kernel
 def join_rows(left, right, label):
-    """Union-find that keeps the smaller root, so a root is the smallest row of its component."""
+    """Join components by union-find. The smaller root stays the root, so a root is the smallest row of its
+    component."""
     for pair in range(len(left)):
         i, j = left[pair], right[pair]
         while label[i] != i:
@@ -305,7 +307,7 @@ def keep_distinct(hashes, start, end, o):
 
 @kernel
 def find_ngrams(hashes, count, keys, owners):
-    """(number of hashes[:count] in the table, owner of the first of them, FREE for none).
+    """Return the number of hashes[:count] in the table, and the owner of the first of these; FREE if there is none.
 
     hashes         uint64; a repeated hash counts each time
     keys, owners   uint64 and int32, one per slot

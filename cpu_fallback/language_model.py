@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loop over one document of a language model, which `curation.kernels.language_model` describes with its arrays."""
+"""Scores one document with a language model. `curation.kernels.language_model` describes the model and its arrays."""
 
 import numpy as np
 
@@ -10,8 +10,8 @@ from curation.kernels.utf8 import byte_at
 
 @kernel
 def score_word(word, history, settings, entries, scratch):
-    """The log probability of a word of the model after the `history` words in `scratch`. Adds the word to the words
-    before: there are min(history + 1, order - 1) then."""
+    """Return the log probability of a word of the model after the `history` words in `scratch`. Add the word to these
+    words; afterwards there are min(history + 1, order - 1) of them."""
     order = settings[lm.ORDER]
     best = lm.weights_of(entries, word)
     key = word
@@ -44,7 +44,7 @@ def score_word(word, history, settings, entries, scratch):
 
 @kernel
 def begin_sentence(settings, entries, scratch):
-    """Make `<s>` the only word before."""
+    """Make `<s>` the only word of the history."""
     order = settings[lm.ORDER]
     for n in range(order):
         scratch[order + n] = 0
@@ -57,7 +57,7 @@ def score_document(data, start, end, settings, entries, scratch, result):
     """Write the sum of the log probabilities of data[start:end], and its number of words, lines and unknown words."""
     longest = settings[lm.ORDER] - 1
     total, words, lines, unknown = 0, 0, 0, 0
-    history = -1  # -1: outside of a sentence
+    history = -1  # -1: not in a sentence
     i = start
     while i <= end:
         byte = byte_at(data, i) if i < end else 0x0A

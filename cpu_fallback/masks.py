@@ -16,7 +16,7 @@ from numba.extending import intrinsic
 from curation.kernels.cache import kernel
 
 WIDTH = 64  # bytes of a mask
-AHEAD = 512  # bytes from a block to the one that is fetched into the cache meanwhile
+AHEAD = 512  # distance in bytes from a block to the block that is prefetched
 NO_BITS, ONE = np.uint64(0), np.uint64(1)
 SPACE_STARTS = (0xC2, 0xE1, 0xE2, 0xE3)  # first bytes of white space beyond ASCII, and of other characters
 BLOCK = ir.VectorType(ir.IntType(8), WIDTH)
@@ -36,7 +36,8 @@ class _Block:
         return self._any(self.builder.icmp_unsigned("==", self.block, self._all(ord(char))) for char in characters)
 
     def between(self, *ranges: tuple[int, int], fold: int = 0) -> Any:
-        """Whether the byte, with the bits of `fold` set, is in one of the ranges; both ends included."""
+        """Whether each byte, after the bits of `fold` are set in it, is in one of the ranges; both ends are
+        included."""
         block = self.builder.or_(self.block, self._all(fold)) if fold else self.block
         return self._any(
             self.builder.icmp_unsigned("<=", self.builder.sub(block, self._all(low)), self._all(high - low))
@@ -54,7 +55,8 @@ class _Block:
 
 
 def _readable_block(context: Any, builder: Any, array_type: Any, array: Any, position: Any) -> Any:
-    """The 64 bytes from `position`. Bytes behind the end of the array are zero; they are not read."""
+    """Return the 64 bytes from `position`. Bytes after the end of the array are not read; they are zero in the
+    result."""
     fields = context.make_array(array_type)(context, builder, array)
     left = builder.sub(fields.nitems, position)
     enough = builder.icmp_signed(">=", left, WORD(WIDTH))
@@ -68,7 +70,8 @@ def _readable_block(context: Any, builder: Any, array_type: Any, array: Any, pos
 
 
 def _masks_of(compare: Callable[[_Block], tuple[Any, ...]], count: int) -> Any:
-    """An intrinsic (data, position) that returns `count` masks (uint64) of data[position:position + 64]."""
+    """Return an intrinsic function (data, position) that returns `count` masks (uint64) of data[position:position +
+    64]."""
 
     def typed(typing_context: Any, data: Any, position: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -122,7 +125,7 @@ def _spaces(block: _Block) -> tuple[Any, ...]:
 
 
 # (white space, line breaks, letters, bytes of characters beyond ASCII, their bytes after the first, ".", "#");
-# the first three are of ASCII
+# the first three have ASCII characters only
 text_masks = _masks_of(_text, 7)
 class_masks = _masks_of(_classes, 4)  # ASCII (digits, capitals, punctuation, brackets)
 # (ends of sentences; bytes after which the end may be hidden; ":"; "/"; "w")
@@ -133,7 +136,7 @@ space_masks = _masks_of(_spaces, 2)  # (ASCII white space, bytes of SPACE_STARTS
 
 @intrinsic
 def prefetch(typing_context: Any, data: Any, position: Any) -> Any:
-    """Ask for the cache line of data[position], which may lie behind the end."""
+    """Prefetch the cache line of data[position]; the position may be after the end of the array."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         fields = context.make_array(signature.args[0])(context, builder, arguments[0])
@@ -149,7 +152,7 @@ def prefetch(typing_context: Any, data: Any, position: Any) -> Any:
 
 @intrinsic
 def lowest_bit(typing_context: Any, mask: Any) -> Any:
-    """Number of the lowest set bit (int64) of a uint64; 64 if none is set."""
+    """Return the position (int64) of the lowest set bit of a uint64; 64 if none is set."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
@@ -159,7 +162,7 @@ def lowest_bit(typing_context: Any, mask: Any) -> Any:
 
 @intrinsic
 def count_bits(typing_context: Any, mask: Any) -> Any:
-    """Number of set bits (int64) of a uint64."""
+    """Return the number of set bits (int64) of a uint64."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.ctpop(arguments[0])
@@ -169,7 +172,7 @@ def count_bits(typing_context: Any, mask: Any) -> Any:
 
 @intrinsic
 def fold_product(typing_context: Any, left: Any, right: Any) -> Any:
-    """The two halves of the 128-bit product of two uint64, combined by exclusive or."""
+    """Return the exclusive or of the two halves of the 128-bit product of two uint64."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         product = builder.mul(*(builder.zext(value, DOUBLE_WORD) for value in arguments))
@@ -181,7 +184,7 @@ def fold_product(typing_context: Any, left: Any, right: Any) -> Any:
 
 @kernel
 def first_bits(count):
-    """A mask of the bits below `count`, 0 to 63."""
+    """Return a mask of the lowest `count` bits, 0 to 63."""
     return (ONE << np.uint64(count)) - ONE
 
 
@@ -189,7 +192,7 @@ def first_bits(count):
 def append_positions(mask, first, out, count):
     """Write `first` + k for each set bit k of the mask to out[count:]; return the new count.
 
-    The bits are written eight at a time, which saves branches. `out` needs seven more items.
+    The positions are written eight at a time, which saves branches. `out` needs seven more items than positions.
     """
     after = count + count_bits(mask)
     while count < after:
@@ -202,7 +205,8 @@ def append_positions(mask, first, out, count):
 
 @kernel
 def append_few_positions(mask, first, out, count):
-    """`append_positions` for masks of mostly up to three bits. `out` needs three more items."""
+    """Do what `append_positions` does, for masks with mostly up to three bits. `out` needs three more items than
+    positions."""
     after = count + count_bits(mask)
     for k in range(3):
         out[np.uint64(count + k)] = first + lowest_bit(mask)

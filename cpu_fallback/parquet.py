@@ -13,13 +13,13 @@ from curation.base.system.files import begin_sync
 
 
 class ParquetFile(NamedTuple):
-    """An open file, and its descriptor, by which the system begins to write early."""
+    """An open file. Through its file descriptor, the system is told to begin to write to the disk early."""
 
     writer: TableWriter
     descriptor: int
 
     def write(self, table: pa.Table) -> None:
-        """Append the rows, and let the system write them to the disk meanwhile. No frame is made."""
+        """Append the rows, and let the system write them to the disk in the background. No frame is returned."""
         self.writer.write(table)
         begin_sync(self.descriptor)
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The measures of strings of some characters that repeat, for the CPU.
+"""Measures how much the strings of n characters repeat, for the CPU.
 
-Most strings of ten characters occur once. A table of bytes, which takes a few of these for repeated, rejects most of
-them; only the others are counted by their hashes, as `vector_tables` does with 2-grams of words. The tables take up to
-48 bytes per byte of a document. So the hashes of a long one, 8 bytes each, are sorted instead.
+Most strings of ten characters occur once. A first table of bytes rejects most of these; few pass as possibly repeated.
+Only the strings that pass are counted by their hashes, as `vector_tables` does with 2-grams of words. The tables take
+up to 48 bytes per byte of a document. So the hashes of a long document, 8 bytes each, are sorted instead.
 """
 
 import numpy as np
@@ -20,7 +20,7 @@ LONG_BYTES = 1 << 20
 
 
 def allocate_strings(longest: int) -> tuple[np.ndarray, ...]:
-    """The arrays that `repeat_rows` writes, for documents of up to `longest` bytes."""
+    """Return the arrays that `repeat_rows` writes, for documents of up to `longest` bytes."""
     longest = min(longest, LONG_BYTES)
     slots = int(table_mask(longest)) + 1
     return (
@@ -33,7 +33,7 @@ def allocate_strings(longest: int) -> tuple[np.ndarray, ...]:
 
 @kernel
 def _hash_strings(data, start, end, size, power, hashes):
-    """Write the hash of the string of `size` characters at each character; return their number."""
+    """Write the hash of the string of `size` characters that starts at each character; return the number of strings."""
     hashed = at(0)
     strings, characters = 0, 0
     first = i = start
@@ -53,7 +53,7 @@ def _hash_strings(data, start, end, size, power, hashes):
 
 @kernel
 def _find_candidates(hashes, strings, seen, mask):
-    """Move the hashes that may repeat to the front; return their number."""
+    """Move the hashes that may repeat to the front; return the number of these hashes."""
     seen[: np.int64(mask) + 1] = 0
     for k in range(at(strings)):
         slot = hashes[k] >> at(32) & mask
@@ -68,7 +68,8 @@ def _find_candidates(hashes, strings, seen, mask):
 
 @kernel
 def _count_candidates(hashes, candidates, keys, counts):
-    """Count the hashes, and move the counts above 1 to the front; return (different hashes, counts above 1)."""
+    """Count the hashes, and move the counts above 1 to the front; return the number of distinct hashes, and of counts
+    above 1."""
     mask = table_mask(candidates)
     slots = np.int64(mask) + 1
     keys[:slots] = FREE
@@ -88,7 +89,7 @@ def _count_candidates(hashes, candidates, keys, counts):
 
 @kernel
 def _sum_of_largest(counts, number, chosen):
-    """The sum of the `chosen` largest of counts[:number]; of all if there are fewer."""
+    """Return the sum of the `chosen` largest of counts[:number], or of all if there are fewer."""
     low, high = 0, 1 << 31  # at most `chosen` counts are above `high`, and more are above `low`
     total = above = 0
     for c in range(number):
@@ -113,7 +114,7 @@ def _sum_of_largest(counts, number, chosen):
 
 @kernel
 def repeat_rows(data, offsets, valid, size, scratch, out):
-    """Write a measure of strings of `size` characters that repeat to `out` (int64), except of long documents."""
+    """Write the measure of repeated strings of `size` characters to `out` (int64); long documents are left out."""
     hashes, seen, keys, counts = scratch
     power = first_power(size)
     for row in range(len(valid)):
@@ -130,7 +131,7 @@ def repeat_rows(data, offsets, valid, size, scratch, out):
 
 @kernel
 def _counts_above_1(hashes, strings):
-    """Replace sorted hashes by the counts above 1; return (different hashes, counts above 1)."""
+    """Replace sorted hashes by the counts above 1; return the number of distinct hashes, and of counts above 1."""
     different = repeated = first = 0
     for k in range(1, strings + 1):
         if k < strings and hashes[at(k)] == hashes[at(first)]:

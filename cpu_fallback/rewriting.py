@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rewrites one document in one pass over its bytes, by the plan of `curation.kernels.rewrite`.
+"""Rewrites one document in one pass over its bytes; `curation.kernels.rewrite` plans the steps.
 
-`out` is uint8, `solid` the end of the output without trailing white space. `pages`, `records`, `flags`, `lower` and
-`combining` are those of `tables.UnicodeTables`.
+`out` is the output (uint8). `solid` is the end of the output without trailing white space. `pages`, `records`, `flags`,
+`lower` and `combining` are those of `tables.UnicodeTables`.
 """
 
 import numpy as np
@@ -24,7 +24,7 @@ def are_ascii(data, i):
 
 @kernel
 def lower_block(block):
-    """Eight ASCII bytes in lower case."""
+    """Return eight ASCII bytes in lower case."""
     return block | mark_capitals(block) >> np.uint64(2)
 
 
@@ -52,7 +52,8 @@ def needs_normalising(data, start, end, form_flag, pages, records, flags, combin
 
 @kernel
 def copy_bytes(data, start, end, out, o):
-    """Copy a range to `out`; return where the output ends. The indices are unsigned, so the loop has no tests."""
+    """Copy a range to `out`; return where the output ends. The indices are unsigned, so the loop needs no tests for
+    negatives."""
     source, target = at(start), at(o)
     for k in range(at(end - start)):
         out[target + k] = data[source + k]
@@ -61,7 +62,8 @@ def copy_bytes(data, start, end, out, o):
 
 @kernel
 def find_tag_end(data, i, end, markup):
-    """For a "<" at `i`: (True, end of the match), or (False, position before which no "<" starts a match)."""
+    """Search the end of the tag at the "<" at `i`. Return (True, end of the match), or (False, position before which no
+    "<" starts a match)."""
     j = i + 1
     while j < end:
         byte = int(data[j])
@@ -94,7 +96,7 @@ def write_space(data, i, width, out, o, out_start, solid, whitespace):
 
 @kernel
 def write_folded(char_flags, out, o, out_start, solid, whitespace):
-    """Write 0 for a digit, a space for a punctuation character; return (end, new `solid`)."""
+    """Write 0 for a digit, a space for a punctuation character; return the end of the output and the new `solid`."""
     if char_flags & tables.DIGIT:
         out[o] = rewrite.ZERO
         return o + 1, o + 1
@@ -149,8 +151,8 @@ def write_lower(code_point, record, out, o, flags, lower):
 def plain_bytes(block, after_space, whitespace, drop, markup):
     """Number of leading bytes of an ASCII block that change at most in case.
 
-    It ends before a control character, a "<", or a space after a space, if the steps treat these. `after_space`: the
-    block follows a space.
+    The count stops before a control character, a "<", or a space after a space, if the steps change these.
+    `after_space`: whether a space precedes the block.
     """
     marks = np.uint64(0)
     if whitespace != rewrite.KEEP:
@@ -198,7 +200,7 @@ def rewrite_document(data, start, end, out, out_start, steps, pages, records, fl
                 if count:
                     if lowercase:
                         block = lower_block(block)
-                    store64(out, o, block)  # inside the bound, which allows for all eight bytes
+                    store64(out, o, block)  # the bound on the output has room for all eight bytes
                     i += count
                     o += count
                     solid = o - 1 if whitespace != rewrite.KEEP and out[at(o - 1)] == rewrite.BLANK else o
@@ -253,7 +255,7 @@ def rewrite_document(data, start, end, out, out_start, steps, pages, records, fl
 
 @kernel
 def differs(data, start, end, out, out_start, out_end):
-    """Whether two ranges have other bytes or another length."""
+    """Whether two ranges differ in their bytes or their length."""
     if end - start != out_end - out_start:
         return True
     first, second = at(start), at(out_start)

@@ -27,11 +27,12 @@ from curation.kernels.words import character_lanes
 from curation.models.fasttext import MODELS_KEPT, Classifier
 from curation.models.ngrams import LanguageModel
 
-ROWS_AT_ONCE = 2040  # all measures of so many rows fit the cache; no power of two, since these share its sets
+ROWS_AT_ONCE = 2040  # all measures of this many rows fit the cache; a power of two would share cache sets
 
 
 def _normalise(array, data, offsets, valid, form, unicode) -> tuple[np.ndarray, pa.LargeStringArray]:
-    """(row of each document in the normalised documents, -1 if it needs no change; the normalised documents)."""
+    """Return for each document its row among the normalised documents, -1 if it needs no change; and the normalised
+    documents."""
     form_row = np.full(len(array), -1, np.int64)
     if form == "keep":
         return form_row, pa.array([], pa.large_string())
@@ -76,7 +77,8 @@ def split_words(text: pd.Series, words: str) -> tuple[pd.Series, np.ndarray]:
 
 
 def _measure_scratch(longest: int) -> tuple[np.ndarray, ...]:
-    """Scratch of `measure_rows` for documents of up to `longest` bytes, which have at most half as many words."""
+    """Return scratch of `measure_rows` for documents of up to `longest` bytes, which have at most half as many
+    words."""
     words = longest // 2 + 1
     slots = int(table_mask(words)) + 1
     return (
@@ -173,7 +175,7 @@ def classify(text: pd.Series, model: Classifier, max_characters: int) -> tuple[n
 
 @lru_cache(MODELS_KEPT)
 def _free_known(model: Classifier) -> list[tuple[np.ndarray, ...]]:
-    """The known words of a model that no thread uses: each call takes its own, or makes one."""
+    """Return the `known` tables of a model that no thread uses: each call takes one from this list, or makes one."""
     return []
 
 
@@ -186,7 +188,7 @@ def score_text(text: pd.Series, model: LanguageModel) -> np.ndarray:
 
 
 def _items(offsets: np.ndarray, by_character: bool) -> np.ndarray:
-    """Maximum number of characters or words per document; two words have white space between them."""
+    """Return the maximum number of characters or words per document; two words have white space between them."""
     lengths = np.diff(offsets)
     return lengths if by_character else (lengths + 1) // 2
 
@@ -207,11 +209,11 @@ def signatures(text: pd.Series, ngram: int, by_character: bool, a: np.ndarray, b
 
 def band_keys(text: pd.Series, ngram: int, by_character: bool, a: np.ndarray, b: np.ndarray, rows: int) -> np.ndarray:
     data, offsets, valid, words = _shingle_arguments(text)
-    out = np.empty((len(a) // rows, len(text)), np.uint64)  # contiguous per band: a band is one column of the result
+    out = np.empty((len(a) // rows, len(text)), np.uint64)  # one row per band: a band is one column of the result
     hashes = np.empty(_items(offsets, by_character).max(initial=0), np.uint64)
     signed = np.empty(
         len(a), np.uint32
-    )  # one document at a time: signatures of short documents are larger than their text
+    )  # one document at a time: signatures of short documents take more memory than the text
     kernels.key_rows(
         data, offsets, valid, ngram, by_character, a, b, rows, *tables.load_tables()[:3], words, hashes, signed, out
     )

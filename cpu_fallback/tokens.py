@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tokens by the tokenizer's own libraries: gigatoken is several times as fast as kernels of our own would be."""
+"""Tokenises with the tokenizer's own libraries: gigatoken is several times as fast as loops of this package would
+be."""
 
 from typing import TYPE_CHECKING
 

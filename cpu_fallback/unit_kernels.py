@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loops that copy units of texts (`curation.kernels.units`), or texts without some of their units."""
+"""Loops that copy units of texts (`curation.kernels.units`), and texts without some of their units."""
 
 from curation.kernels.cache import kernel
 from curation.kernels.hashing import at, load64, store64
 
-SLACK = 8  # bytes behind the output that a copy may write to
+SLACK = 8  # bytes after the output that a copy may overwrite
 
 
 @kernel
@@ -37,7 +37,7 @@ def copy_kept(data, offsets, valid, spans, contents, ends, counts, kept, out, ou
     `spans` has before and after it."""
     o, k = 0, 0
     for row in range(len(valid)):
-        done = offsets[row]  # bytes before it are written, or left out
+        done = offsets[row]  # bytes before this position are already written or left out
         for unit in range(k, k + counts[row]):
             begin, stop = spans[unit, 1], spans[unit, 2]
             if not kept[unit]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Units of texts (`curation.kernels.units`) as rows of a frame, and texts without some of their units."""
+"""Makes frames with one unit of a text (`curation.kernels.units`) per row, and texts without some of their units."""
 
 import numpy as np
 import pandas as pd

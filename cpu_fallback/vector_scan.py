@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The measures that need the text, and the hashes of words and lines, for the CPU: by masks of 64 bytes.
+"""Computes the measures that need the text, and the hashes of words and lines, on the CPU by masks of 64 bytes.
 
 `find_words` turns masks into positions. Then each loop does one thing for all words, or for all lines: LLVM compiles
-such loops to vector code, and they have few branches. Positions are bytes of `data`. `allocate_positions` describes the
-arrays beyond those of `measures`.
+such loops, which have few branches, to vector code. Positions are bytes of `data`. `allocate_positions` describes the
+arrays that `measures` does not describe.
 """
 
 import numpy as np
@@ -61,7 +61,7 @@ at = np.uint64
 
 
 def short_key(word: str) -> np.uint32:
-    """The same value as `_short_key` finds in a text, for a list: four bytes, filled up by 0xFF."""
+    """Return the key of a listed word: four bytes, padded with 0xFF. `_short_key` finds the same key in a text."""
     assert len(word) <= 4, f"{word}: only listed words of up to four letters are found"
     return np.uint32(int.from_bytes(word.encode().ljust(4, b"\xff"), "little"))
 
@@ -73,7 +73,7 @@ CASE_BITS = np.uint32(0x20202020)  # bit 0x20 is the case of an ASCII letter
 
 
 def allocate_positions(longest: int) -> tuple[np.ndarray, ...]:
-    """The arrays that a scan writes, for documents of up to `longest` bytes."""
+    """Return the arrays that a scan writes, for documents of up to `longest` bytes."""
     blocks = longest // 64 + 2
     return (
         np.empty(longest + 9, np.int64),  # edges: where words start and end, alternating
@@ -91,9 +91,9 @@ def allocate_positions(longest: int) -> tuple[np.ndarray, ...]:
 
 @kernel
 def read_beyond_ascii(data, base, firsts, pages, records, flags, lanes, classes, out, row):
-    """Masks of white space, line breaks and letters among the characters that start at the bits `firsts` of the 64
-    bytes from `base`, and of white space in the first bytes of the next 64. With `classes`, adds their classes to the
-    measures."""
+    """Return masks of white space, line breaks and letters for the characters that start at the bits `firsts` of the 64
+    bytes from `base`, and a mask of white space that reaches into the next 64 bytes. With `classes`, add the classes of
+    these characters to the measures."""
     spaces = breaks = letters = next_spaces = NO_BITS
     counters = NO_BITS
     while firsts:
@@ -136,7 +136,8 @@ def _count_classes(data, base, valid, letters, out, row):
 
 @kernel
 def _count_hidden_ends(data, base, ends, edges, num_edges):
-    """How many of the words that end at the bits `ends` end a sentence before quotes, brackets or beyond ASCII."""
+    """Return how many of the words that end at the bits `ends` end a sentence by a mark before quotes or brackets, or
+    by a mark beyond ASCII."""
     count = 0
     k = num_edges - 1
     while ends:
@@ -154,10 +155,11 @@ def find_words(
     data, start, end, pages, records, flags, lanes, classes, marks, edges, breaks, addresses, all_changes,
     changes_before, characters, characters_before, visible_characters, visible_before, out, row,
 ):  # fmt: skip
-    """Write the positions, and the measures that need neither hashes nor lines; return (words, breaks, addresses)."""
+    """Write the positions, and the measures that need neither hashes nor lines; return the numbers of words, breaks and
+    addresses."""
     num_edges = num_breaks = num_addresses = num_characters = num_visible = 0
     with_letter = sentences = hash_signs = ellipses = 0
-    free = start  # the next ellipsis starts here or later
+    free = start  # the next ellipsis starts at this position or later
     next_spaces = last_visible = letter_carry = NO_BITS
     last_ends = last_hidden = last_dots = last_colons = last_slashes = last_ws = NO_BITS
     block = 0
@@ -251,24 +253,23 @@ def find_words(
 
 @kernel
 def _count_before(masks, before, offset):
-    """Number of bits for the first `offset` bytes of the document, by the masks and their running sum."""
+    """Return the number of bits for the first `offset` bytes of the document, by the masks and their running sum."""
     block = at(offset) >> at(6)
     return before[block] + count_bits(masks[block] & first_bits(offset & 63))
 
 
 @kernel
 def _short_key(rest, num_bytes):
-    """A word of up to four bytes as a uint32, filled up with 0xFF, which UTF-8 does not have; ABSENT for a longer
-    word. `rest` has its first bytes."""
+    """Return a word of up to four bytes as a uint32, padded with 0xFF, which UTF-8 does not have; ABSENT for a longer
+    word. `rest` has the word's first bytes."""
     return np.uint32(rest | ~first_bits(8 * min(num_bytes, 4)) | (NO_BITS - at(num_bytes > 4)))
 
 
 @kernel
 def load_words(data, words, edges, last_block, pending, short_words):
-    """Write what `hash_words` needs: `last_block` of the whole blocks of eight bytes, with the blocks before it hashed
-    into it, and `pending`, the bytes after them. Write `short_words`, uint32, the keys of `_short_key`.
-
-    A word of fewer than eight bytes reads eight too, since the branch cannot be predicted.
+    """Write what `hash_words` needs, for each word: `last_block`, its last whole block of eight bytes, with the blocks
+    before it hashed into it, and `pending`, the bytes after that block. Write `short_words` (uint32), the keys of
+    `_short_key`.  Eight bytes are read even for a shorter word, since a branch on the length cannot be predicted.
     """
     safe = words  # words with eight readable bytes after them
     while safe > 0 and edges[at(2 * safe - 1)] + 8 > len(data):
@@ -311,7 +312,7 @@ def hash_words(words, edges, pending, word_hash):
 
 @kernel
 def _count_equal(short_words, words, key, case):
-    """How many keys equal `key` when the bits of `case` are set in them."""
+    """Return how many keys equal `key` after the bits of `case` are set in them."""
     count = np.uint32(0)
     for w in range(at(words)):
         count += np.uint32((short_words[w] | case) == key)
@@ -382,7 +383,7 @@ def _load_upto8(data, i, count):
 
 @kernel
 def _hash_bytes(data, start, end):
-    """A hash of data[start:end] that only this document uses: 16 bytes per multiplication."""
+    """Return a hash of data[start:end], 16 bytes per multiplication. It is compared only within a document."""
     state = at(end - start) * GOLDEN
     i = start
     while end - i > 16:
@@ -395,7 +396,8 @@ def _hash_bytes(data, start, end):
 
 @kernel
 def _has_letters(data, i, end, pages, records, lanes):
-    """Whether a line has the letters of a line of prose, which are mostly its first characters."""
+    """Whether a line has enough letters for a line of prose. They are usually its first characters, so the search is
+    short."""
     letters = 0
     while i < end and letters < PROSE_LETTERS:
         byte = byte_at(data, i)
@@ -430,7 +432,7 @@ def scan_lines(
         lines += 1
         if word == next_word:
             new_paragraph = 1
-            if limit - line > longest:  # bytes; lines of white space alone are short
+            if limit - line > longest:  # bytes; lines of only white space are short
                 length = _count_before(characters, characters_before, limit - start)
                 longest = max(longest, length - _count_before(characters, characters_before, line - start))
         else:
@@ -487,9 +489,10 @@ def scan_document(
     data, start, end, pages, records, flags, lower, lanes, wanted, hashed, positions, word_hash, word_end, line_hash,
     line_mark, counts, out, row,
 ):  # fmt: skip
-    """Write the measures that need the text, and `word_hash` and `word_end`; return (words, text lines).
+    """Write the measures that need the text, and `word_hash` and `word_end`; return the numbers of words and of text
+    lines.
 
-    wanted      a `WantedScan`: the measures of other parts are too small, and without `words` there are no hashes
+    wanted      a `WantedScan`: measures of unwanted parts come out too small; without `words` there are no hashes
     hashed      whether `line_hash` and `line_mark` are wanted
     positions   the arrays of this module
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hashes of `rolling_shingles`, by masks of 64 bytes and loops that LLVM compiles to vector code."""
+"""Computes the hashes of `rolling_shingles` by masks of 64 bytes and by loops that LLVM compiles to vector code."""
 
 import numpy as np
 
@@ -11,11 +11,11 @@ from curation.kernels.hashing import FMIX_1, combine64, load64, load_tail, mix64
 from curation.kernels.minhash import BASE, first_bytes, space_width, swap_bytes
 
 at = np.uint64
-MAX_PASSES = 16  # longer n-grams are rolled: one pass over all items per item of the n-gram would take longer
+MAX_PASSES = 16  # longer n-grams use `rolling_shingles`: here, each word of the n-gram costs one pass over all words
 
 
 def allocate_words(longest: int) -> tuple[np.ndarray, ...]:
-    """The arrays that `shingle_hashes` writes, for documents of up to `longest` bytes."""
+    """Return the arrays that `shingle_hashes` writes, for documents of up to `longest` bytes."""
     return (
         np.empty(longest + 9, np.int64),  # edges: where words start and end, alternating
         np.empty(longest // 2 + 1, np.uint64),  # word_hash
@@ -55,9 +55,9 @@ def _find_words(data, start, end, pages, records, flags, edges):
 
 @kernel
 def _load_words(data, words, edges, last_block, pending):
-    """Write `last_block` of the whole blocks of eight bytes of each word, with the blocks before it hashed into it, and
-    `pending`, the bytes after them, both big-endian. A word of fewer than eight bytes reads eight too, since the branch
-    cannot be predicted."""
+    """Write for each word `last_block`, its last whole block of eight bytes, with the blocks before it hashed into it,
+    and `pending`, the bytes after that block, both big-endian. Eight bytes are read even for a shorter word, since a
+    branch on the length cannot be predicted."""
     safe = words  # words with eight readable bytes after them
     while safe > 0 and edges[at(2 * safe - 1)] + 8 > len(data):
         safe -= 1
@@ -103,7 +103,8 @@ def _join_words(word_hash, words, ngram, out):
 
 @kernel
 def shingle_hashes(data, start, end, ngram, by_character, pages, records, flags, scratch, out):
-    """Write the hashes of `rolling_shingles.shingle_hashes`; return their number. `scratch` is of `allocate_words`."""
+    """Write the hashes of `rolling_shingles.shingle_hashes`; return their number. `scratch` is from
+    `allocate_words`."""
     if by_character or ngram > MAX_PASSES:
         return rolling_shingles.shingle_hashes(data, start, end, ngram, by_character, pages, records, flags, out)
     edges, word_hash, pending = scratch

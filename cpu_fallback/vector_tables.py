@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The measures of repetition for the CPU: hash tables and loops with few branches that depend on the text.
+"""Measures repetition on the CPU, by hash tables and by loops with few branches that depend on the text.
 
-A table is emptied before it is filled, since an empty key then needs no stamp, and a new key no branch. It is as large
-as its items need, and mostly fits into the first cache. Arrays as in `measures`.
+A table is cleared before each document, so slots need no mark of the document, and a new key needs no branch. It is
+only as large as its items need, and usually fits into the first-level cache. Arrays are those of `measures`.
 
-Three of four 2-grams occur once in real text. A table of bytes, which takes a few of these for repeated, rejects most
-of them. Only the others are counted by their hashes.
+Three of four 2-grams occur once in real text. A first table of bytes rejects most of these; few pass as possibly
+repeated. Only the 2-grams that pass are counted by their hashes.
 """
 
 import numpy as np
@@ -29,7 +29,7 @@ def _empty_table(keys, items):
 
 @kernel
 def slot_of(keys, mask, hashed):
-    """(slot of a hash, the key to store there): the slot has this key or is free."""
+    """Return the slot of a hash, and its key. The slot has this key or is free."""
     key = hashed if hashed != FREE else ZERO
     slot = key & mask
     while keys[slot] != key and keys[slot] != FREE:
@@ -39,7 +39,8 @@ def slot_of(keys, mask, hashed):
 
 @kernel
 def count_duplicate_lines(line_hash, line_mark, text_lines, keys, out, row):
-    """Write the measures of prose, and of duplicate text lines and paragraphs, which hash the hashes of their lines."""
+    """Write the measures of prose, and of duplicate text lines and paragraphs. The hash of a paragraph is made from the
+    hashes of its lines."""
     mask = _empty_table(keys, text_lines)
     duplicates = characters = 0
     for k in range(at(text_lines)):
@@ -94,7 +95,7 @@ def count_distinct_words(word_hash, words, keys, out, row):
 
 @kernel
 def _find_candidates(words, word_hash, seen, active, active_hash):
-    """Write the positions and hashes of the 2-grams that may repeat, and return their number.
+    """Write the positions and hashes of the 2-grams that may repeat; return the number of such 2-grams.
 
     seen   uint8, at least 16 items per word, and 64
     """
@@ -118,7 +119,7 @@ def _find_candidates(words, word_hash, seen, active, active_hash):
 
 @kernel
 def _extend(n, word_hash, active, active_hash, num_active):
-    """Replace the (n-1)-grams by the n-grams whose two (n-1)-grams are active; return their number."""
+    """Replace the active (n-1)-grams by the n-grams whose two (n-1)-grams are active; return the number of n-grams."""
     extended = at(0)
     for c in range(at(max(num_active - 1, 0))):
         position = active[c]
@@ -132,7 +133,7 @@ def _extend(n, word_hash, active, active_hash, num_active):
 
 @kernel
 def _count_repeated(active, active_hash, active_slot, num_active, keys, counts):
-    """Count the active n-grams, keep those that occur more than once, and return their number."""
+    """Count the active n-grams, and keep those that occur more than once; return the number of n-grams kept."""
     mask = _empty_table(keys, num_active)
     counts[: np.int64(mask) + 1] = 0
     for c in range(at(num_active)):
@@ -152,8 +153,8 @@ def count_ngrams(
     words, max_ngram, coverage, first_duplicates, word_hash, word_end, active, active_hash, active_slot, keys, counts,
     out, row,
 ):  # fmt: skip
-    """Write the measures of top 2- to 4-grams, of duplicate n-grams from `first_duplicates` on and, with `coverage`, of
-    covered 5- to 10-grams, up to `max_ngram`."""
+    """Write the measures of top 2- to 4-grams, and of duplicate n-grams from size `first_duplicates` on. With
+    `coverage`, also write those of covered 5- to 10-grams. Sizes end at `max_ngram`."""
     repeated = _find_candidates(words, word_hash, keys.view(np.uint8), active, active_hash)
     for n in range(2, max_ngram + 1):
         if n > 2:
@@ -176,8 +177,8 @@ def _characters_between(word_end, first, after):
 
 @kernel
 def write_top(n, words, word_end, active, active_slot, repeated, counts, out, row):
-    """Write count and characters of the most frequent n-gram, of equal ones the first. An n-gram that occurs once
-    counts."""
+    """Write count and characters of the most frequent n-gram, the first of ties. If all occur once, that is the first
+    n-gram."""
     best = 1
     position = 0
     for c in range(repeated):

@@ -8,14 +8,14 @@ import numpy as np
 from curation.base.errors import InputError, installation
 from curation.models.vectors import FLOAT32_DIMENSIONS, Pairs, in_order
 
-VECTORS_AT_ONCE = 1 << 10  # compared with as many: 8 MB of products and bounds
+VECTORS_AT_ONCE = 1 << 10  # rows compared with as many rows: 8 MB of products and bounds
 
 
 def nearest_vectors(vectors: np.ndarray, others: np.ndarray, weights: np.ndarray, count: int) -> np.ndarray:
     scores = _exact_dots(vectors, others).astype(np.float32, copy=False) * weights
     nearest = np.empty((len(vectors), count), np.int32)
     rows = np.arange(len(vectors))
-    for index in range(count):  # each round takes the first of the highest
+    for index in range(count):  # each round takes the first of the highest values
         nearest[:, index] = scores.argmax(axis=1)
         scores[rows, nearest[:, index]] = -np.inf
     return nearest
@@ -36,7 +36,7 @@ def close_vectors(left: np.ndarray, right: np.ndarray, left_bounds: np.ndarray, 
 
 
 def _exact_dots(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """The products of all pairs: exact integers, whatever the order of the sums."""
+    """Return the dot products of all pairs: exact integers, in any order of summation."""
     dtype: type[np.floating] = np.float32 if left.shape[1] <= FLOAT32_DIMENSIONS else np.float64
     return left.astype(dtype) @ right.astype(dtype).T
 
@@ -52,6 +52,6 @@ def fit_centroids(vectors: np.ndarray, clusters: int, rounds: int, seed: int) ->
         ) from None
     start = np.ascontiguousarray(vectors[:clusters])
     means = KMeans(clusters, init=start, n_init=1, max_iter=rounds, tol=0, random_state=seed % 2**32)
-    with threadpool_limits(limits=1), warnings.catch_warnings():  # sums of several threads differ from run to run
-        warnings.simplefilter("ignore")  # fewer different vectors than clusters
+    with threadpool_limits(limits=1), warnings.catch_warnings():  # with several threads, sums differ from run to run
+        warnings.simplefilter("ignore")  # there are fewer distinct vectors than clusters
         return np.asarray(means.fit(vectors).cluster_centers_, np.float32)

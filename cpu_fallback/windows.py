@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records of windows (`curation.kernels.spans`), one text after the other, and verdicts by hash tables."""
+"""Finds the records of windows (`curation.kernels.spans`), text by text, and the verdicts on them by hash tables."""
 
 import numpy as np
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures of words by their length, by upper and lower case, and by letters and numbers, for the CPU.
+"""Measures words on the CPU: by length, by upper and lower case, and by letters and numbers.
 
 Cases are counted by masks of 64 bytes, as `vector_scan` counts words with a letter.
 """
@@ -44,7 +44,7 @@ def count_word_lengths(word_end, words, counts, out, row):
 
 @kernel
 def count_non_symbol_words(data, words, edges, word_end, pages, records, flags, out, row):
-    """Write the measures of words with a letter or number, which in most words is the first character."""
+    """Write the measures of words with a letter or number. In most words the first character is one."""
     count = characters = before = 0
     for w in range(at(words)):
         i, end = edges[at(2) * w], edges[at(2) * w + ONE]
@@ -63,7 +63,8 @@ def count_non_symbol_words(data, words, edges, word_end, pages, records, flags, 
 
 @kernel
 def _visible(changes, before):
-    """The bits of words in a block from the bits where words start and end; `before`: all bits if one is open."""
+    """Return the bits of words in a block, from the bits where words start and end. `before`: all bits if a word is
+    open before the block, else none."""
     for shift in (1, 2, 4, 8, 16, 32):
         changes ^= changes << at(shift)
     return changes ^ before
@@ -71,8 +72,8 @@ def _visible(changes, before):
 
 @kernel
 def _cases_beyond_ascii(data, base, firsts, pages, records, flags, lower):
-    """Masks of the characters that start at the bits `firsts` of the 64 bytes from `base`: upper-case, titlecase and
-    lower-case ones; the bytes after cased ones, in these 64 bytes and in the next."""
+    """Return masks for the characters that start at the bits `firsts` of the 64 bytes from `base`: of upper-case,
+    titlecase and lower-case characters, and of the bytes after cased ones, in these 64 bytes and in the next 64."""
     uppers = titles = lowers = follows = next_follows = NO_BITS
     while firsts:
         k = lowest_bit(firsts)
@@ -97,8 +98,8 @@ def _cases_beyond_ascii(data, base, firsts, pages, records, flags, lower):
 
 @kernel
 def _add_marks(visible, marks, carry):
-    """(Ends of words with a mark, 1 if the last word is open and has one): the sum carries a bit to the end of such a
-    word. `carry`: the second result of the 64 bytes before."""
+    """Return the ends of words with a mark, and 1 if the last word is open and has a mark. An addition carries a bit to
+    the end of such a word. `carry`: the second result for the 64 bytes before."""
     total = visible + marks
     after = at(total < visible)
     total += carry
