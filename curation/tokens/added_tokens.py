@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Special and other added tokens of a tokenizer.json.
 
-`tokenizers` leaves special tokens in a text alone only as added tokens. A model whose own vocabulary has `<eos>` still
-finds it: Unigram and WordLevel always, WordPiece with a splitter on white space, BPE by `ignore_merges` or by merges.
-So these models get another name for it, except BPE: its merges may need the token for longer ones. There, the ids of
-other pieces of its text replace the id.
+`tokenizers` can treat a special token in a text as plain text only if it is an added token. A model that has `<eos>` in
+its own vocabulary still finds it. Unigram and WordLevel always do, WordPiece with a splitter on white space, BPE by
+`ignore_merges` or by merges. So the token is renamed in these models, except in BPE, whose merges may need it for
+longer tokens. For BPE, the ids of other pieces of the token's text replace its id.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ def steps_of(normalizer: Any) -> Iterator[dict[str, Any]]:
 
 
 def special_texts(model: dict[str, Any], texts: Sequence[str]) -> list[str]:
-    """Return the texts of added tokens that are special: not bytes, of which a model makes unknown characters."""
+    """Return the texts of added tokens that are special. Tokens of bytes do not count: a model spells unknown
+    characters with them."""
     return [text for text in texts if not (model.get("byte_fallback") and text in BYTES)]
 
 
@@ -39,9 +40,10 @@ def unknown_token(model: dict[str, Any]) -> str:
 
 
 def with_renamed_tokens(content: dict[str, Any], texts: Collection[str]) -> dict[str, Any]:
-    """Return a tokenizer.json whose model has other names for these tokens, and no merges that make or use them.
+    """Return a tokenizer.json whose model has other names for these tokens, and no merges whose result or parts they
+    are.
 
-    All ids stay. An added token keeps its text too, so that shorter added tokens are not found inside it.
+    All ids stay. Added tokens keep their texts, so shorter added tokens are not found inside them.
     """
     model = content["model"]
     tokens = model.get("vocab") or {}
@@ -77,8 +79,8 @@ def without_merges(model: dict[str, Any], texts: Collection[str]) -> dict[str, A
 
 
 def texts_to_rename(model: dict[str, Any], specials: Collection[str]) -> list[str]:
-    """Return the special tokens that need another name: of BPE only the unknown token, if merges make it. Its id may
-    be right, so nothing can replace the id later."""
+    """Return the special tokens to rename. For BPE, that is only the unknown token, if merges make it: its id may also
+    mean unknown text, so the id cannot be replaced later."""
     if "merges" not in model:
         return [*specials]
     unknown = unknown_token(model)
@@ -89,8 +91,8 @@ def texts_to_rename(model: dict[str, Any], specials: Collection[str]) -> list[st
 
 
 def plain_ids(content: dict[str, Any], specials: Collection[str]) -> Callable[[str], list[int]]:
-    """Return a function that gives the ids of other pieces for the text of a special token of BPE; none if the model
-    has no other ones."""
+    """Return a function that gives for a special token of BPE the ids of other pieces with the same text. It gives no
+    ids if the model has no such pieces."""
     import tokenizers
 
     changed = with_renamed_tokens(content, specials)
@@ -99,18 +101,18 @@ def plain_ids(content: dict[str, Any], specials: Collection[str]) -> Callable[[s
 
 
 def plain_tokens(content: dict[str, Any], *, with_rules: bool) -> list[dict[str, Any]]:
-    """Return the added tokens that are not special: those with rules that gigatoken does not know, or the others. It
-    finds the former inside words, and keeps the white space that they take."""
+    """Return the added tokens that are not special: with `with_rules` those with rules that gigatoken does not know,
+    otherwise those without. gigatoken finds tokens with such rules inside words too, and does not strip the white space
+    around them."""
     added = [token for token in content.get("added_tokens") or [] if not token.get("special")]
     rules = ("single_word", "lstrip", "rstrip")
     return [token for token in added if with_rules == any(token.get(rule) for rule in rules)]
 
 
 def json_for_gigatoken(content: dict[str, Any], id_of: Callable[[str], int | None]) -> dict[str, Any]:
-    """Return a tokenizer.json without special tokens, which gigatoken would parse in a text.
-
-    `id_of` gives the ids of added tokens: `tokenizers` does not use those of the file. ValueError: an added token that
-    a normaliser may make of many texts.
+    """Return a tokenizer.json without special tokens, since gigatoken would parse them in a text.  `id_of` gives the
+    ids of added tokens: `tokenizers` does not use the ids in the file. ValueError: many texts may become an added token
+    when they are normalised.
     """
     plain = plain_tokens(content, with_rules=False)
     steps = [*steps_of(content.get("normalizer"))]
@@ -122,6 +124,6 @@ def json_for_gigatoken(content: dict[str, Any], id_of: Callable[[str], int | Non
 
 
 def _keeps_text(step: dict[str, Any], text: str) -> bool:
-    """Whether `probes.pattern_of` finds a token in all texts of which a step of a normaliser makes it."""
+    """Whether `probes.pattern_of` finds a token in every text that a step of a normaliser turns into the token."""
     is_space = step == SPACE or (step["type"] == "Prepend" and step.get("prepend") == "▁")
     return is_space or (step["type"] == "NFC" and text.isascii())

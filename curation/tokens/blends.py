@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Weights of the pairs of a run, and the files in `tokens/_meta/` that give them to Megatron and NeMo.
 
-The files have their own folder: Megatron's merge tool and AutoModel's glob fail on any other file next to the pairs.
+The files have a separate folder, since Megatron's merge tool and AutoModel's glob fail on any other file next to the
+pairs.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ class Blend(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     by           rule for an input's weight. `given`: its `blend_weight`; its tokens if no input has one. `tokens`:
                  tokens x `blend_weight`. `temperature`: tokens^(1/temperature) x `blend_weight`. The last two take 1
                  for a missing `blend_weight`. Megatron divides weights by their sum
-    temperature  above 0. 1 draws by size, larger values make small and large inputs more equal. Only with
-                 `by: temperature`
+    temperature  above 0. With 1, weights are proportional to size; larger values make small and large inputs more
+                 equal. Only with `by: temperature`
     """
 
     by: str = "given"
@@ -51,11 +52,12 @@ class Blend(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Megatron(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Settings of `nemo.yaml`, the lines to paste, and the names of the pairs. Their content does not depend on them.
+    """Settings of `nemo.yaml`, of the lines to paste, and of the names of the pairs. The content of the pairs does not
+    depend on these settings.
 
     seq_length     tokens of a training sample
-    splits_string  shares of train, valid and test in Megatron's own split, by ranges of documents in file order.
-                   Ignored with `output.splits`
+    splits_string  shares of train, valid and test in Megatron's own split, which cuts the documents into ranges in file
+                   order. Ignored with `output.splits`
     names          names of the pairs. `text`: `INPUT_SPLIT_00000_text_document`. `document`: `train_document`,
                    `valid_document`, with INPUT before it in a run with several inputs or without `output.splits`; a
                    second pair is `train_00001_document`
@@ -157,7 +159,8 @@ def write_meta(folder: Path, files: Mapping[str, bytes]) -> dict[str, str]:
 
 
 def _three_splits(by_split: Mapping[str, list[Weighted]]) -> dict[str, list[str]]:
-    """Return train, validation and test: NeMo needs all three. A missing held-out split repeats the other one."""
+    """Return train, validation and test: NeMo needs all three. If valid or test is missing, the other of the two is
+    used for both."""
     held_out = {"validation": by_split.get("valid"), "test": by_split.get("test")}
     present = [split for split in held_out.values() if split]
     return {"train": flat(by_split["train"])} | {name: flat(split or present[0]) for name, split in held_out.items()}
@@ -229,9 +232,9 @@ def _tuple(weighted: Sequence[Weighted]) -> str:
 
 
 def small_pairs(pairs: Sequence[TrainingPair], megatron: Megatron) -> list[str]:
-    """Return a warning, at most one, for the pairs with too few documents for `megatron.splits_string`.
+    """Return a warning, at most one, about pairs with too few documents for `megatron.splits_string`.
 
-    Pairs of `output.splits` need none: Megatron does not split them.
+    Pairs of `output.splits` get no warning: Megatron does not split them.
     """
     shares = [float(share) for share in megatron.splits_string.split(",")]
     small = [pair for pair in pairs if not pair.split and not all(documents_per_split(pair.info.documents, shares))]

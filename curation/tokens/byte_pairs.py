@@ -17,8 +17,8 @@ class BytePairs(NamedTuple):
 
     pattern       the regular expression of pre-tokens
     ranks         token -> id
-    merges        (left id, right id, merged id); None: every pair of tokens that together are a token
-    keeps_tokens  a pre-token that is a token is not merged from its bytes
+    merges        (left id, right id, merged id); None: every two tokens merge whose joined bytes are a token
+    keeps_tokens  whether a pre-token that is a token gets its id without merges
     encode_piece  ids of one pre-token, of any length
     library       "tiktoken" or "tokenizers", whose regular expressions decide which characters are letters
     """
@@ -50,7 +50,8 @@ def tiktoken_pairs(pattern: str, ranks: dict[bytes, int]) -> BytePairs:
 def huggingface_pairs(data: bytes | str) -> BytePairs | None:
     """Return the vocabulary of a tokenizer.json; None if it is no byte-level BPE whose merges are in the order of ids.
 
-    A normaliser, an added token that is not special, and a setting that changes merges or pre-tokens exclude it.
+    The result is also None if the file has a normaliser, an added token that is not special, or a setting that changes
+    merges or pre-tokens.
     """
     content = json.loads(data)
     model, pattern = content["model"], _pattern(content.get("pre_tokenizer") or {})
@@ -76,7 +77,7 @@ def spelling_of_bytes() -> dict[int, str]:
 
 
 def bytes_of_tokens(tokens: dict[str, int]) -> dict[bytes, int]:
-    """Return ids by bytes. A token with a character that spells no byte is left out: no text has it."""
+    """Return ids by bytes. A token with a character that spells no byte is left out, since no text can contain it."""
     byte_of = {ord(character): byte for byte, character in spelling_of_bytes().items()}
     spelled = set(map(chr, byte_of))
     return {
@@ -85,7 +86,7 @@ def bytes_of_tokens(tokens: dict[str, int]) -> dict[bytes, int]:
 
 
 def _pattern(pre_tokenizer: dict[str, Any]) -> str:
-    """The regular expression of a byte-level pre-tokenizer, "" if there is none."""
+    """Return the regular expression of a byte-level pre-tokenizer, "" if there is none."""
     steps = pre_tokenizer["pretokenizers"] if pre_tokenizer.get("type") == "Sequence" else [pre_tokenizer]
     byte_level = steps[-1] if steps else {}
     if byte_level.get("type") != "ByteLevel" or byte_level.get("add_prefix_space"):
@@ -100,7 +101,7 @@ def _pattern(pre_tokenizer: dict[str, Any]) -> str:
 
 
 def _piece_encoder(content: dict[str, Any]) -> Callable[[str], Iterable[int]]:
-    """What encodes a text as one pre-token."""
+    """Return a function that encodes a text as one pre-token."""
     whole_texts: list[Any] = []
     bytes_alone = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
 

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Points at which a text can be cut so that the ids of its pieces are the ids of the text.
+"""Points at which a text can be cut so that the ids of the pieces, joined, are the ids of the whole text.
 
-A library holds up to 250 bytes per byte of a text that it encodes at once. A point lies between two characters that no
-pre-token joins. The steps that are listed here look at no character before a pre-token, and behind it only within white
-space. So the pre-tokens of both pieces are those of the text:
+A library needs up to 250 bytes of memory per byte of a text that it encodes at once. A cut point is between two
+characters that are never in the same pre-token. The steps listed here read no characters before a pre-token, and
+characters after it only within white space. So the pre-tokens of both pieces are those of the text:
 
-- GPT-2's expression, and those of newer models, end a series of letters at each other character except an apostrophe,
-  and each pre-token at a space.
-- `Metaspace`, and the splitters on white space, begin a pre-token at each space after another character.
-- A BPE model without pre-tokens merges no two tokens around a space if no token has a space after another character.
+- GPT-2's expression, and those of newer models, end a series of letters at any other character except an apostrophe,
+and end every pre-token at a space. - `Metaspace`, and the splitters on white space, begin a pre-token at each space
+that follows a character other than a space. - A BPE model without pre-tokens merges no tokens across a space if in no
+token a space follows another character.
 
-Every step that is not listed makes a tokenizer whose texts stay whole. So do the Unigram models of SentencePiece:
-they add 32-bit scores from the start of a text, and the sums round otherwise in a piece.
+If a tokenizer has a step that is not listed, its texts stay whole. The same is true for the Unigram models of
+SentencePiece: they add 32-bit scores from the start of a text, and in a piece the sums may round differently.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ INSTEAD_OF_SPACES = CutPoints(re.compile(rf"{SHOWN}(?= {SHOWN})"), skipped=1)
 
 
 def points_of_json(content: Mapping[str, Any]) -> CutPoints | None:
-    """Return the points of a tokenizer.json, None if its texts stay whole."""
+    """Return the cut points of a tokenizer.json, None if its texts stay whole."""
     steps = [*steps_of(content.get("normalizer"))]
     has_prefix = steps[:1] == [PREFIX]
     others = [step for step in steps[has_prefix:] if step["type"] not in NORMALIZERS]
@@ -101,7 +101,7 @@ def points_of_json(content: Mapping[str, Any]) -> CutPoints | None:
 
 
 def _leaves_spaces(token: Mapping[str, Any]) -> bool:
-    """Whether an added token has no white space and takes none around it. Special tokens hide others."""
+    """Whether an added token contains no white space and strips none around it."""
     rules = ("single_word", "lstrip", "rstrip")
     return not re.search(r"[\s▁]", token["content"]) and bool(token.get("special") or not any(map(token.get, rules)))
 
@@ -124,7 +124,7 @@ def _of_pre_tokenizer(step: Mapping[str, Any]) -> CutPoints | None:
 
 
 def _of_whole_texts(model: Mapping[str, Any], has_prefix: bool) -> CutPoints | None:
-    """Points of a BPE model that merges the characters of a whole text, in which "▁" is a space."""
+    """Return the cut points of a BPE model that merges the characters of a whole text; "▁" in its tokens is a space."""
     plain = all((model.get(key) or None) == (value or None) for key, value in PLAIN.items())
     if model.get("type") != "BPE" or not plain or "▁" not in model["vocab"]:
         return None

@@ -18,16 +18,18 @@ if TYPE_CHECKING:
 # A new object takes 0.1 s to load and 0.1 s to warm up.
 MAX_CACHE_GROWTH_BYTES = 256 << 20
 
-# A batch needs the package awkward, whose import takes 0.25 CPU seconds. Text by text takes an eighth longer (0.04 s
-# for so many bytes) and holds Python's lock during a text.
+# A batch needs the package awkward, whose import takes 0.25 CPU seconds. Encoding text by text takes an eighth longer
+# (0.04 s for this many bytes) and holds the GIL during each text.
 SINGLY_BYTES = 64 << 20
 
 
 class EncoderPool:
-    """gigatoken objects, one per busy thread: a shared one does not scale (549 against 964 MB/s on two cores).
+    """gigatoken objects, one per busy thread: one shared object does not scale (549 MB/s instead of 964 MB/s on two
+    cores).
 
-    A stack and not `threading.local`: it lends the object used last, also to the threads of the next executor. An
-    object that grew is dropped. gigatoken does not report its size, so the process is measured, without memory maps.
+    The pool is a stack, not `threading.local`: it lends the most recently used object, also to threads of a later
+    executor. An object that has grown is dropped. gigatoken does not report its memory, so the memory of the process,
+    without memory maps, is measured.
     """
 
     def __init__(self, build: Callable[[], Any]) -> None:
@@ -48,7 +50,7 @@ class EncoderPool:
 
     def _takes_batches(self, texts: pa.LargeStringArray) -> bool:
         offsets = text_offsets(texts)
-        self._singly_left -= int(offsets[-1] - offsets[0])  # threads may lose a batch of the sum
+        self._singly_left -= int(offsets[-1] - offsets[0])  # with several threads, the sum may miss a batch
         return self._singly_left < 0 or "awkward" in sys.modules
 
 

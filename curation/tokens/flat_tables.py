@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of a byte-pair vocabulary for engines that cut text by bytes, not by documents.
+"""Tables of a byte-pair vocabulary for engines that divide work by bytes, not by documents.
 
-The classes of characters come from the regular expressions of the tokenizer's own library, since its Unicode may
-be another: tiktoken 0.14 and `tokenizers` 0.23 have 141,028 letters, Python's `regex` 158,172.
+The classes of characters come from the regular expressions of the tokenizer's own library, since each library has its
+own version of Unicode: tiktoken 0.14 and `tokenizers` 0.23 have 141,028 letters, Python's `regex` 158,172.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PATTERNS = {
     r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+": O200K,
 }  # fmt: skip
-# Regular expressions and characters of each class; what none has is OTHER.
+# Regular expressions and characters of each class; a character in no class is OTHER.
 CLASSES = (
     (r"\p{L}", LETTER), (r"\p{N}", NUMBER), (r"\s", SPACE), (" ", BLANK), (r"[\r\n]", BREAK), ("'", QUOTE),
 )  # fmt: skip
@@ -46,7 +46,7 @@ ON_HOST = "its pre-tokens run on the host"
 
 
 class FlatTables(NamedTuple):
-    """What a device needs of a vocabulary.
+    """The tables of a vocabulary that a device needs.
 
     pattern       GPT2, CL100K, LLAMA3 or O200K of `curation.kernels.expressions`
     pages         uint16, one per 256 code points: where their classes are
@@ -67,7 +67,7 @@ class FlatTables(NamedTuple):
 
 
 def flat_obstacle(vocabulary: BytePairs | None) -> str:
-    """Return why a vocabulary cannot run on a device, "" if it can."""
+    """Return the reason why a device cannot encode with a vocabulary, "" if it can."""
     if vocabulary is None:
         return f"it is no byte-level BPE in the order of its ids: {ON_HOST}"
     if vocabulary.pattern not in PATTERNS:
@@ -79,7 +79,7 @@ def flat_obstacle(vocabulary: BytePairs | None) -> str:
 
 
 def make_flat_tables(vocabulary: BytePairs) -> FlatTables:
-    """Return the tables of a vocabulary without an obstacle. Takes a second and some 10 MB."""
+    """Return the tables of a vocabulary for which `flat_obstacle` is "". Takes a second and about 10 MB."""
     pattern = PATTERNS[vocabulary.pattern]
     pages, classes = make_pages(character_classes(pattern, vocabulary.library))
     ranks = vocabulary.ranks
@@ -101,7 +101,7 @@ def _as_array(encode_piece: Callable[[str], Iterable[int]]) -> Callable[[str], n
 
 
 def _in_class_of_tiktoken(expression: str, text: str) -> list[int]:
-    """The code points of `text` that tiktoken finds in a class: it encodes what matches and skips the rest."""
+    """Return the code points of `text` that are in a class by tiktoken: it encodes what matches and skips the rest."""
     import tiktoken
 
     bytes_only = {bytes([byte]): byte for byte in range(BYTES)}
@@ -110,7 +110,7 @@ def _in_class_of_tiktoken(expression: str, text: str) -> list[int]:
 
 
 def _in_class_of_tokenizers(expression: str, text: str) -> list[int]:
-    """The same for `tokenizers`: a normaliser deletes what matches."""
+    """Return the code points of `text` that are in a class by `tokenizers`: a normaliser deletes what matches."""
     from tokenizers import Regex, normalizers
 
     delete = normalizers.Replace(Regex(expression), "")
@@ -131,7 +131,7 @@ def character_classes(pattern: int, library: str = "tiktoken") -> np.ndarray:
 def classes_of(find: Callable[[str], Any], pattern: int) -> np.ndarray:
     """Return the class of every code point (uint8); `find` returns the code points of a regular expression.
 
-    pattern   of `FlatTables`; o200k has classes of its own
+    pattern   as in `FlatTables`; o200k has different classes
     """
     classes = np.zeros(CODE_POINTS, np.uint8)
     for expression, number in CASE_CLASSES if pattern == O200K else CLASSES:
@@ -140,7 +140,7 @@ def classes_of(find: Callable[[str], Any], pattern: int) -> np.ndarray:
 
 
 def make_pages(classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return (page of each 256 code points, classes of the different pages), that of ASCII first."""
+    """Return the page number of each 256 code points, and the classes of the distinct pages, that of ASCII first."""
     different, pages = np.unique(classes.reshape(-1, PAGE), axis=0, return_inverse=True)
     order = np.arange(len(different))
     order[[0, pages[0]]] = pages[0], 0  # swap
@@ -151,12 +151,12 @@ def make_pages(classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _slots(entries: int) -> int:
-    """A power of two, at least twice the number of entries."""
+    """Return a power of two that is at least twice the number of entries."""
     return 1 << (2 * entries).bit_length()
 
 
 def _by_id(ranks: dict[bytes, int]) -> tuple[np.ndarray, np.ndarray]:
-    """(Bytes of all tokens by id, int32 offsets); an id without a token has no bytes."""
+    """Return the bytes of all tokens by id, and their offsets (int32). An id without a token has no bytes."""
     tokens = [b""] * (max(ranks.values()) + 1)
     for token, rank in ranks.items():
         tokens[rank] = token
@@ -173,7 +173,7 @@ def _token_table(data: np.ndarray, offsets: np.ndarray) -> TokenTable:
 
 
 def _merges_of(ranks: dict[bytes, int]) -> list[tuple[int, int, int]]:
-    """All pairs of tokens that together are a token."""
+    """Return all pairs of tokens whose joined bytes are a token."""
     return [
         (ranks[token[:cut]], ranks[token[cut:]], rank)
         for token, rank in ranks.items()
@@ -183,7 +183,7 @@ def _merges_of(ranks: dict[bytes, int]) -> list[tuple[int, int, int]]:
 
 
 def _pair_table(merges: list[tuple[int, int, int]]) -> np.ndarray:
-    """A hash table from two ids to their merged id, with open addressing."""
+    """Return a hash table from two ids to their merged id, with open addressing."""
     columns = np.array(merges, np.int64).reshape(-1, 3).T
     pairs = np.full(_slots(len(merges)), NO_ENTRY, np.uint64)
     fill_pairs(*map(np.ascontiguousarray, columns), pairs)

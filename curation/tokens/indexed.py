@@ -163,7 +163,7 @@ def check_pair(prefix: str | Path, vocabulary: int | None = None, *, strict: boo
 
 
 def _read_header(path: Path, allow_modes: bool) -> tuple[np.dtype, int, int, bool]:
-    """The dtype, the numbers of sequences and document indices, and whether the index has modes."""
+    """Return the dtype, the numbers of sequences and of document indices, and whether the index has modes."""
     size = path.stat().st_size
     with open(path, "rb") as file:
         head = file.read(HEADER.size)
@@ -251,7 +251,8 @@ def _check_form(reader: IndexedReader) -> None:
 
 
 def check_ids(path: str | Path, ids: np.ndarray, vocabulary: int | None = None) -> None:
-    """Raise IntegrityError for an id of a file outside of the vocabulary; None: outside of what its dtype can have."""
+    """Raise IntegrityError if an id of a file is outside the vocabulary, or if `vocabulary` is None, outside the range
+    of the dtype."""
     bound = vocabulary if vocabulary is not None else np.iinfo(ids.dtype).max + 1
     if ids.dtype.kind == "u" and bound > np.iinfo(ids.dtype).max:
         return

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Join token files to Megatron pairs of limited size. Layout and writer of a pair: `curation/tokens/megatron.py`.
 
-The kernel copies the tokens, so memory does not grow with the corpus. A shuffled join keeps 12 bytes per document.
+The kernel of the operating system copies the tokens, so memory does not grow with the corpus. A shuffled join keeps 12
+bytes per document.
 """
 
 from __future__ import annotations
@@ -49,12 +50,12 @@ def join_parts(
                  little-endian int32, tokens of each document. Length 0 is an empty document: counted, not written
     prefix_stem  path of the pairs without number and suffix
     dtype        dtype of the ids, one of Megatron's (`DTYPE_CODES`)
-    max_bytes    maximum size of a `.bin` in bytes, default 10 GB. Pairs are cut between documents, so a larger
-                 document gets a pair for itself
+    max_bytes    maximum size of a `.bin` in bytes, default 10 GB. Pairs are cut between documents, so a larger document
+                 gets its own pair
     order        int64 permutation of the numbers of all documents with tokens, counted over all `token_parts`. It takes
-                 12 bytes of memory per document and reads the files in random order. The first pair then counts all
-                 empty documents. Default: file order
-    force        replace the pairs of the stem, then delete those without a successor. Default: False
+                 12 bytes of memory per document, and the files are read in random order. With an order, the first pair
+                 counts all empty documents. Default: file order
+    force        replace the pairs of the stem, then delete its other pairs. Default: False
 
     The bytes of the pairs depend on the documents, not on their division into `token_parts`. Without any token the
     result is an empty list.
@@ -78,7 +79,7 @@ def join_parts(
 
 
 class Piece(NamedTuple):
-    """Documents of a pair that are in one token file: document numbers and bytes, each from `start` to `stop`."""
+    """The documents of a pair that are in one token file: a range of document numbers and a range of bytes."""
 
     ids: str
     lengths: str
@@ -108,8 +109,8 @@ class PlannedPair(NamedTuple):
 def plan_pairs(
     token_parts: Sequence[tuple[str | Path, str | Path]], stem: Path, dtype: np.dtype | type, max_bytes: int
 ) -> list[PlannedPair]:
-    """Return the pairs of `join_parts` without an order. Lengths are only read of files in which a pair begins or ends:
-    `write_pair` checks the others."""
+    """Return the pairs that `join_parts` writes without an order. Lengths are read only from files in which a pair
+    begins or ends; `write_pair` checks the other files."""
     itemsize = np.dtype(dtype).itemsize
     pairs: list[PlannedPair] = []
     pair_bytes = leading_empty = 0
@@ -152,8 +153,8 @@ def _extend(pieces: list[Piece], piece: Piece) -> None:
 
 
 def write_pair(planned: PlannedPair, dtype: np.dtype | type, force: bool = True, sweeps: bool = True) -> PairInfo:
-    """Write a planned pair, and remove Megatron's cache of an older one. `force`: replace it. `sweeps`: as of
-    `PairWriter`."""
+    """Write a planned pair, and remove Megatron's cache of an older pair with this name. `force`: replace the older
+    pair. `sweeps`: see `PairWriter`."""
     with PairWriter(planned.prefix, dtype, force=force, sweeps=sweeps) as writer:
         writer.empty_documents = planned.empty_documents
         for piece in planned.pieces:
@@ -203,14 +204,14 @@ def _prefix(stem: Path, number: int) -> Path:
 
 
 def list_pairs(stem: Path, first: int = 0) -> list[Path]:
-    """Return the prefixes of a stem from number `first` to the first gap. Pairs after a gap are another run's."""
+    """Return the prefixes of a stem from number `first` to the first gap. Pairs after a gap belong to another run."""
     numbered = (_prefix(stem, number) for number in count(first))
     return list(takewhile(lambda prefix: any(suffixed(prefix, end).exists() for end in (".idx", ".bin")), numbered))
 
 
 def delete_pairs(stem: Path, first: int) -> None:
-    """Delete the pairs of a stem from number `first` on. The last one is the first: a kill then leaves no gap. Indexes
-    before their tokens."""
+    """Delete the pairs of a stem from number `first` on. The last pair is deleted first, so a kill leaves no gap in the
+    numbers. The index of a pair is deleted before its tokens."""
     fence()
     for prefix in reversed(list_pairs(stem, first)):
         for suffix in (".idx", ".bin"):
@@ -235,8 +236,8 @@ class _Cutter:
             self.writer.__exit__(None, None, None)
 
     def spread(self, lengths: np.ndarray) -> Iterator[tuple[PairWriter, slice, int, int]]:
-        """Yield (writer, slice of `lengths`, first byte, last byte) for batches of documents. Write a batch, then
-        take the next. Bytes count from the first document of `lengths`."""
+        """Yield (writer, slice of `lengths`, start, stop) for batches of documents: their bytes from `start` to `stop`,
+        counted from the first document of `lengths`. The caller writes a batch before it takes the next one."""
         sizes = lengths.astype(np.int64) * self.dtype.itemsize
         ends = np.cumsum(sizes)
         first = self._skip_leading_empty(sizes)
@@ -290,7 +291,8 @@ def _copy_shuffled(token_parts: Sequence[tuple[str | Path, str | Path]], cutter:
 def _gather(
     writer: PairWriter, sources: list[memoryview], part_of: np.ndarray, starts: np.ndarray, lengths: np.ndarray
 ) -> None:
-    """Append documents from any place to the pair, in buffers of BATCH_BYTES or one larger document."""
+    """Append documents from any position of the sources to the pair, in buffers of BATCH_BYTES or of one larger
+    document."""
     sizes = lengths.astype(np.int64) * writer.dtype.itemsize
     for batch in batches_by_size(np.cumsum(sizes), BATCH_BYTES):
         buffer = np.empty(int(sizes[batch].sum()), "u1")
@@ -336,7 +338,7 @@ def _sum(lengths: np.ndarray, itemsize: int) -> tuple[int, bool]:
 
 
 def _misfit(ids_path: str | Path, lengths_path: str | Path, itemsize: int) -> IntegrityError:
-    """Return the error about a token file that its lengths do not fit."""
+    """Return the error about a token file whose lengths do not fit its ids."""
     size, length_bytes = Path(ids_path).stat().st_size, Path(lengths_path).stat().st_size
     num_bytes, negative = _sum(map_array(lengths_path, "<i4", 0, length_bytes // 4), itemsize)
     return IntegrityError(

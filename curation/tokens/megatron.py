@@ -138,10 +138,10 @@ class PairWriter:
     prefix  path without suffix; missing folders are made
     dtype   dtype of the ids, one of Megatron's (`choose_dtype` for a vocabulary)
     force   replace an existing pair and remove Megatron's index cache of the old one. Default: False
-    sweeps  delete what killed processes have left of this pair, for which its folder is listed. Default: True
+    sweeps  delete what killed processes have left of this pair; this lists its folder. Default: True
 
-    The files grow in a folder `_tmp.<name>...` next to the pair, and `commit` renames them. Leaving the block without
-    `commit` removes that folder. `documents`, `empty_documents`, `tokens` and `bytes` count what was appended.
+    The files grow in a folder `_tmp.<name>...` next to the pair, and `commit` renames them. If the block ends without
+    `commit`, that folder is removed. `documents`, `empty_documents`, `tokens` and `bytes` count what was appended.
 
     OutputError: a file of the pair exists and `force` is False, or Megatron does not have the dtype.
     """
@@ -208,8 +208,8 @@ class PairWriter:
         """Sync and rename both files and return the pair.
 
         The old `.idx` is removed first and the new one renamed last, so an index never belongs to other tokens.
-        OutputError: a pair without documents, since Megatron cannot map an empty `.bin`. IntegrityError: a `.bin` of
-        another size than was written.
+        OutputError: a pair without documents, since Megatron cannot map an empty `.bin`. IntegrityError: the size of
+        the `.bin` is not the number of bytes written.
         """
         if not self.documents:
             raise OutputError(
@@ -246,7 +246,7 @@ class PairWriter:
         self.tokens += tokens
 
     def _sync_and_hash(self) -> None:
-        """Sync and hash in steps, which leaves little work for `commit`."""
+        """Sync and hash the data so far; with such steps, little work is left for `commit`."""
         if self.bytes - self._synced_bytes >= BATCH_BYTES:
             self._synced_bytes = self.bytes
             begin_sync(self._bin.fileno())
@@ -278,7 +278,7 @@ def remove_stale_cache(prefix: str | Path) -> bool:
     """Remove Megatron's index cache of a pair, the folder `<prefix>/cache`. Return whether it existed.
 
     Megatron's cache key is the path, not the content: training on a replaced pair would use the old samples. A cache in
-    another place (`--data-cache-path`, `path_to_cache`) is not removed. OutputError for a cache behind a link.
+    another folder (`--data-cache-path`, `path_to_cache`) is not removed. OutputError: the cache folder is a link.
     """
     cache = Path(prefix) / "cache"
     if not cache.is_dir():
@@ -303,7 +303,7 @@ def _dtype_code(dtype: np.dtype) -> int:
 
 
 def check_lengths(path: str | Path, lengths: np.ndarray, first: int = 0) -> np.ndarray:
-    """Return `lengths`. IntegrityError: one below 1, or one that does not fit int32. `first`: number of the first
+    """Return `lengths`. IntegrityError: a length below 1, or one that does not fit int32. `first`: number of the first
     sequence, for the message."""
     wrong = np.flatnonzero((lengths < 1) | (lengths > MAX_SEQUENCE_TOKENS))
     if len(wrong):

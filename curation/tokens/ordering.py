@@ -12,14 +12,14 @@ from curation.base.arrays import GOLDEN, split_mix
 from curation.base.errors import as_share, near_or_nothing
 
 SPLITS = ("train", "valid", "test")
-SPLIT = "split"  # the column of `documents/` with one of them
+SPLIT = "split"  # the column of `documents/` with the split's name
 HASH_BYTES = 8
 
 
 def seeded_order(count: int, *seeds: int) -> np.ndarray:
     """Return a permutation of 0 to `count` - 1: int64, shape (count,).
 
-    It depends only on `count` and `seeds`, such as (seed, epoch, shard). Other seeds give unrelated orders. Numbers
+    It depends only on `count` and `seeds`, such as (seed, epoch, shard). Different seeds give unrelated orders. Numbers
     are sorted by a 64-bit hash (SplitMix64), since NumPy's generators may change between versions.
     """
     hashes = split_mix((np.arange(count, dtype=np.uint64) + np.uint64(_mixed(seeds))) * np.uint64(GOLDEN))
@@ -61,8 +61,8 @@ def assign_splits(texts: Iterable[bytes], shares: Mapping[str, float], seed: int
     shares  split -> share, as `check_shares` accepts
     seed    key of the hash, modulo 2^64
 
-    The split follows only from a 64-bit BLAKE2b hash of the text. Equal texts share a split, and adding or removing
-    other documents changes nothing.
+    The split depends only on a 64-bit BLAKE2b hash of the text. Equal texts are in the same split, and other documents
+    do not change the split of a text.
     """
     key = (seed % 2**64).to_bytes(8, "little")
     hashed = b"".join(hashlib.blake2b(text, digest_size=HASH_BYTES, key=key).digest() for text in texts)

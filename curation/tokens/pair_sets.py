@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Publish a set of pairs as a whole: `merge` and `split` leave all pairs of a set, or mark the set as unfinished.
+"""Publish a set of pairs as a whole: after `merge` and `split`, all pairs of the set exist, or the set is marked as
+unfinished.
 
 A set is written to a temporary folder next to the result, then renamed. Several renames are not atomic: the file
 `STEM.unfinished` names the pairs while the renames run, and readers refuse these pairs.
@@ -37,7 +38,7 @@ class _Unfinished(msgspec.Struct):
 
 
 def refuse_unfinished(prefix: Path) -> None:
-    """Raise InputError for a pair of a set whose renames were interrupted."""
+    """Raise InputError if the pair belongs to a set whose renames were interrupted."""
     if match := NUMBERED.fullmatch(prefix.name):
         stem = prefix.with_name(match[1])
         if prefix.name in named_unfinished(stem):
@@ -101,7 +102,7 @@ def publish(pairs: Sequence[PairInfo], folder: Path, stem: Path) -> list[PairInf
         for source, target in moves:
             os.replace(suffixed(source, suffix), suffixed(target, suffix))
         sync_folder(stem.parent)
-    shutil.rmtree(folder, ignore_errors=True)  # before the marker, with which a rerun begins again
+    shutil.rmtree(folder, ignore_errors=True)  # before the marker: a rerun starts from the marker
     _marker(stem).unlink()
     sync_folder(stem.parent)
     return [msgspec.structs.replace(pair, prefix=str(target)) for pair, (_, target) in zip(pairs, moves, strict=True)]
@@ -130,7 +131,7 @@ def _read_marker(stem: Path) -> _Unfinished | None:
 
 
 def _is_pair(stem: Path, name: str) -> bool:
-    """Return whether `name` is a pair of the stem. Other files are not deleted, whatever the marker names."""
+    """Return whether `name` is a pair of the stem. No other file is deleted, even if the marker names it."""
     match = NUMBERED.fullmatch(name)
     return match is not None and match[1] == stem.name
 

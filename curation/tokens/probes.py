@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compare a fast library with the reference of a tokenizer: on short texts, and on each piece that is no plain text.
+"""Compares a fast library with a tokenizer's reference library, on short texts and on each piece that is no plain text.
 
 Such pieces are special and other added tokens, user-defined symbols, and the names of bytes and of unknown text. Each
-is tried in CONTEXTS. Texts with a piece on which the libraries differ are for the reference.
+piece is tried in CONTEXTS. If the libraries differ on a piece, the reference encodes all texts with it.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ CONTEXTS = (
     "a {0} b",
     "A{0}\t{0}1.{0}é{0}中{0}'s ▁{0}▁",
 )
-MAX_PROBES = 100_000  # with more, the reference encodes: it takes about 20 seconds per million
-MAX_CHARACTERS = 200  # texts with a longer piece are for the reference
+MAX_PROBES = 100_000  # with more pieces, the reference encodes: to compare a million takes about 20 seconds
+MAX_CHARACTERS = 200  # the reference encodes texts with a longer piece
 SHOWN_CHARACTERS = 60
-# What else a normaliser may make a character of: U+2581 is made of a space, and three characters by NFC.
+# Other characters that a normaliser may turn into a character: a space into U+2581, and three characters by NFC.
 SAME = {" ": "▁", "▁": " ", "K": "\u212a", ";": "\u037e", "`": "\u1fef"}
 
 Encode = Callable[[list[str]], Iterable[Any]]
 
 
 class ProbeResults(NamedTuple):
-    """What probes found.
+    """The results of a comparison.
 
     note     reason why only the reference encodes, "" if there is none
-    pattern  regular expression of RE2: texts that match are for the reference; "" for none
+    pattern  regular expression of RE2: the reference encodes texts that match; "" for none
     """
 
     note: str
@@ -70,8 +70,8 @@ def compare(
     """Compare two libraries.
 
     pieces     the pieces that are no plain text
-    differing  pieces on which they are known to differ
-    name       of the reference, for messages
+    differing  pieces on which the libraries are known to differ
+    name       name of the reference, for messages
     """
     unequal = {*differing, *(piece for piece in pieces if len(piece) > MAX_CHARACTERS)} - {""}
     for make in (_alone, _together):  # a piece that differs alone says nothing about its neighbours
@@ -95,12 +95,13 @@ def compare(
 
 
 def _differ(ours: Any, theirs: Any) -> bool:
-    """None is a text that the reference cannot encode."""
+    """Return whether two results differ. None stands for a text that the reference cannot encode."""
     return theirs is not None and not np.array_equal(ours, theirs)
 
 
 def _alone(pieces: Sequence[str]) -> Iterable[tuple[str, tuple[str, ...]]]:
-    """Yield (text, pieces in it): every piece in every context, also as a normaliser may make it."""
+    """Yield (text, pieces in it): every piece in every context, also in forms that a normaliser turns into the
+    piece."""
     same = str.maketrans(SAME)
     for piece in pieces:
         for text, context in product(dict.fromkeys((piece, piece.translate(same))), CONTEXTS):
@@ -108,7 +109,8 @@ def _alone(pieces: Sequence[str]) -> Iterable[tuple[str, tuple[str, ...]]]:
 
 
 def _together(pieces: Sequence[str]) -> Iterable[tuple[str, tuple[str, ...]]]:
-    """Yield (text, pieces in it): neighbours, and texts in which the end of a piece is the beginning of another one."""
+    """Yield (text, pieces in it): two pieces next to each other, and texts in which the end of one piece is the
+    beginning of another."""
     for piece, other in pairwise([*pieces, *pieces[:1]]):
         yield f"{piece}{other} {piece} {other}a{piece}", (piece, other)
     starts: dict[str, list[str]] = {}

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tokenizers in files without the expression that splits texts: rank files of tiktoken, Mistral's `tekken.json`, and
-`vocab.json` with `merges.txt`.
+"""Reads tokenizers from files of ranks or merges: rank files of tiktoken, Mistral's `tekken.json`, and `vocab.json`
+with `merges.txt`.
 
-A rank file is read where its ranks are those of a known model. `tekken.json` has its expression. For `vocab.json` and
-`merges.txt`, the class in tokenizer_config.json or GPT-2's ranks decide. The same forms are used with other
-expressions, which give other ids, so every other file is refused.
+Most of these files lack the regular expression that splits texts. A rank file is read only if its ranks are those of a
+known model. `tekken.json` has an expression. For `vocab.json` and `merges.txt`, the class in tokenizer_config.json
+decides, or ranks equal to GPT-2's. Every other file is refused: its expression is unknown, and a wrong one gives wrong
+ids.
 """
 
 from __future__ import annotations
@@ -51,19 +52,19 @@ QWEN_CLASSES = ("Qwen2Tokenizer",)
 
 
 class Ranks(NamedTuple):
-    """A tiktoken encoding, and the normalisation of texts before it; None: none."""
+    """A tiktoken encoding, and the normalisation of texts before it (None: no normalisation)."""
 
     encoding: Any
     normalize: Callable[[str], str] | None = None
 
 
 def is_rank_file(data: bytes) -> bool:
-    """Return whether a file begins with a line of a rank file: base64, a space, a number."""
+    """Return whether the first line is that of a rank file: base64, a space, a number."""
     return RANK_LINE.match(data) is not None
 
 
 def read_ranks(path: Path, data: bytes) -> Ranks:
-    """Return the encoding of a rank file of Llama 3 or Qwen. TokenizerError: another one."""
+    """Return the encoding of a rank file of Llama 3 or Qwen. TokenizerError: the ranks of another model."""
     try:
         lines = [line.split() for line in data.splitlines() if line.strip()]
         ranks = {base64.b64decode(token, validate=True): int(rank) for token, rank in lines}
@@ -194,7 +195,7 @@ class _Config(msgspec.Struct):
 
 
 def is_pair(path: Path, data: bytes) -> bool:
-    """Return whether a file is a `vocab.json` or a `merges.txt`, also by other names, as `gpt2-vocab.json`."""
+    """Return whether a file is a `vocab.json` or a `merges.txt`, also with a longer name such as `gpt2-vocab.json`."""
     if path.suffix == ".txt":
         return path.name.endswith(MERGES)
     try:
@@ -204,7 +205,7 @@ def is_pair(path: Path, data: bytes) -> bool:
 
 
 def pair_of(path: Path) -> tuple[Path, Path]:
-    """Return the paths of the vocabulary and of its merges, of which `path` is one."""
+    """Return the paths of the vocabulary and of its merges; `path` is one of the two."""
     prefix = path.name.removesuffix(VOCAB).removesuffix(MERGES)
     if prefix == path.name:
         return path, path.with_name(MERGES)
@@ -236,7 +237,7 @@ def tokenizer_json_of_pair(path: Path, config_path: Path) -> bytes:
 
 
 def _steps(path: Path, vocab: dict[str, int], config: _Config) -> dict[str, Any]:
-    """Return normaliser and pre-tokenizer of a class, or of GPT-2's ranks."""
+    """Return the normaliser and the pre-tokenizer, by the tokenizer's class or because the ranks are GPT-2's."""
     name, prefix = config.tokenizer_class.removesuffix("Fast"), bool(config.add_prefix_space)
     ranks = bytes_of_tokens({text: rank for text, rank in vocab.items() if text != "<|endoftext|>"})
     if name in GPT2_CLASSES or (not name and hashlib.sha256(rank_lines(ranks)).hexdigest() == GPT2):
@@ -258,7 +259,8 @@ def _byte_level(use_regex: bool) -> dict[str, Any]:
 
 
 def _added_tokens(vocab: dict[str, int], config: _Config) -> list[dict[str, Any]]:
-    """Return the added tokens, in the order of their ids. GPT-2's and Qwen's end of a document is one in any case."""
+    """Return the added tokens, in the order of their ids. The end-of-document token of GPT-2 and Qwen is always one of
+    them."""
     tokens = {number: msgspec.structs.asdict(token) for number, token in config.added_tokens_decoder.items()}
     end = "<|endoftext|>"
     if end in vocab:

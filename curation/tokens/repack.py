@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Merge finished `.bin/.idx` pairs to larger ones or split them into smaller ones, without a tokenizer.
 
-Memory is constant: the kernel copies the tokens, and an index is read and written in batches.
+Memory is constant: the kernel of the operating system copies the tokens, and an index is read and written in batches.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def repack(prefixes: Sequence[str | Path], stem: str | Path, max_bytes: int, *, 
 
     prefixes   pairs in the order to join: the prefix, either file, or both files
     stem       path of the new pairs without number and suffix
-    max_bytes  maximum size of a `.bin` in bytes. A larger document gets a pair for itself
+    max_bytes  maximum size of a `.bin` in bytes. A larger document gets its own pair
     force      replace the pairs of the stem and delete those that the result does not replace. Default: False
 
-    Every input is read and checked first. All new pairs appear, or the set is marked as unfinished
+    Every input is read and checked first. Either all new pairs appear, or the set is marked as unfinished
     (`curation/tokens/pair_sets.py`).
 
     InputError: pairs with different dtypes, tokenizers or splits (by the manifests of their runs), a pair given twice,
@@ -86,7 +86,7 @@ class _Manifest(msgspec.Struct):
 
 
 def read_manifest(meta: Path) -> dict[str, Any]:
-    """Return the manifest of pairs in a folder `_meta`, {} without one. IntegrityError for a damaged one."""
+    """Return the manifest of pairs in a folder `_meta`, {} without a manifest. IntegrityError: a damaged manifest."""
     return read_json(meta / "manifest.json", _Manifest) or {}
 
 
@@ -101,7 +101,7 @@ def recorded_tokenizer(prefix: Path) -> tuple[Tokenizer | None, str]:
 
 
 def check_tokenizer(recorded: Mapping[str, Any], where: Path) -> tuple[Tokenizer | None, str]:
-    """Return the tokenizer whose name and SHA-256 a manifest in `where` has, or None and the reason why it is not
+    """Return the tokenizer with the name and SHA-256 in a manifest in `where`, or None and the reason why it is not
     available."""
     if not recorded:
         return None, f"no manifest in {where} names the tokenizer"

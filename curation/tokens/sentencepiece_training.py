@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Train SentencePiece models with the package's own trainer, on one thread: equal texts give equal bytes."""
+"""Trains SentencePiece models with the package's own trainer, on one thread, so equal texts give equal files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def train_model(kind: str, vocabulary: int, special: Sequence[str], batches: Ite
     batches     texts
 
     Texts are not normalised, and no space is put before them, so that every text decodes to itself. A line end has no
-    piece; it is encoded as the byte `<0x0A>`. RuntimeError: a vocabulary too small for the texts.
+    piece; it is encoded as the byte `<0x0A>`. RuntimeError: `vocabulary` is too small for the characters of the texts.
     """
     from sentencepiece import SentencePieceTrainer
 
@@ -63,7 +63,7 @@ def train_model(kind: str, vocabulary: int, special: Sequence[str], batches: Ite
 
 
 def _lines(batches: Iterator[list[str]], failures: list[BaseException]) -> Iterator[str]:
-    """Yield the lines of texts. An error ends them and is kept."""
+    """Yield the lines of texts. An error ends the lines, and is appended to `failures`."""
     try:
         for texts in batches:
             for text in texts:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Weights of groups by the power 1/T of their sizes, as in multilingual BERT, XLM-R (T = 3.33) and mT5.
 
-Powers of floats differ between libraries in their last digit. Here they are integers: logarithms and exponentials of
-`decimal`, which its specification rounds correctly, at a fixed precision.
+Powers of floats differ between libraries in their last digit. Here weights are integers. They are computed with the
+logarithms and exponentials of `decimal` at a fixed precision, which are correctly rounded on every machine.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ def check_temperature(name: str, temperature: float) -> None:
 
 
 def tempered(sizes: Sequence[int], temperature: float) -> list[int]:
-    """Return the weight of each size: size^(1/temperature), in units in which the largest one is UNITS.
+    """Return the weight of each size: size^(1/temperature), scaled so that the largest weight is UNITS.
 
-    The temperature counts as it is written. A size of 0 has the weight 0."""
+    The temperature is taken as the decimal number that the user wrote. A size of 0 has the weight 0."""
     context, written = _CONTEXT.copy(), Decimal(repr(float(temperature)))
     largest = context.ln(Decimal(max([1, *sizes])))
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Token files of a run: raw ids and lengths per output part and split.
 
-Pairs and all other forms are copied from them, so nothing is tokenised twice.
+Pairs and all other forms are copied from these files, so no text is tokenised twice.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SHARES = 100  # bins of tokens per byte, as in `curation.rules.tallies`
 
 
 class Written(NamedTuple):
-    """The token outputs of a run: Megatron pairs, and form -> manifest of the other forms."""
+    """The token outputs of a run: the Megatron pairs, and the manifests of the other forms by name."""
 
     pairs: list[TrainingPair]
     forms: dict[str, dict[str, Any]]
@@ -51,7 +51,7 @@ def token_paths(work: Path, number: int, split: str = "") -> tuple[Path, Path]:
 def token_files(recipe: Recipe, engine: Engine, work: Path, number: int) -> Iterator[TokenFiles]:
     """Yield the open token files of one output part, which `engine` encodes.
 
-    They appear when the block ends without an error.
+    The files get their final names when the block ends without an error.
     """
     splits = split_names(recipe.output.splits)
     paths = [path for split in splits for path in token_paths(work, number, split)]
@@ -82,7 +82,7 @@ class TokenFiles:
         Return (position, special token) of the documents that get no tokens: see `Tokenizer.special_piece`.
 
         splits   the number of the split of each document, as `assign_splits` returns it; None in a run without splits
-        column   the same texts in a frame of the engine; None: they are not in a frame yet
+        column   the same texts in a frame of the engine; None: the texts are not in a frame yet
         """
         import pyarrow as pa
 
@@ -111,7 +111,7 @@ class TokenFiles:
         return rejected
 
     def _compared_rows(self, count: int) -> Iterable[int]:
-        """Return which of the next documents to decode: they depend on their positions in the part alone."""
+        """Return which of the next documents to decode. The choice depends only on their positions in the part."""
         rows = [row for row in range(count) if self.seen + row < FIRST_DOCUMENTS]
         rows += range(-self.seen % CHECK_EVERY, count, CHECK_EVERY)
         self.seen += count
@@ -123,7 +123,7 @@ class TokenFiles:
         tokens        tokens written
         tokenised     documents with tokens
         tokenless     documents with text but without tokens
-        special_hits  special tokens spelled out in texts
+        special_hits  occurrences of special tokens spelled out in texts
         losses        `Losses` of the documents that were decoded
         per_byte      documents by tokens per byte, in bins of width 1 / SHARES from 0 to 1
         split_tokens  tokens of each split
@@ -142,7 +142,7 @@ class TokenFiles:
 
 
 def count_shares(text: pa.Array, lengths: np.ndarray) -> np.ndarray:
-    """Return how many documents have each number of tokens per byte, in bins of width 1 / SHARES: int64."""
+    """Return a histogram of documents by tokens per byte, in bins of width 1 / SHARES: int64."""
     import pyarrow.compute as pc
 
     sizes = np.maximum(pc.fill_null(pc.binary_length(text), 0).to_numpy(zero_copy_only=False), 1)
@@ -151,7 +151,8 @@ def count_shares(text: pa.Array, lengths: np.ndarray) -> np.ndarray:
 
 
 def _with_text(chunk: pa.Array, chosen: np.ndarray) -> np.ndarray:
-    """Return which of the chosen documents have more than white space. Some tokenizers have no tokens for it."""
+    """Return which of the chosen documents have more than white space. Some tokenizers give no tokens for white
+    space."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -164,7 +165,7 @@ Parts = Sequence[tuple[int, str]]  # number and input of each output part
 
 
 def check_tokens(recipe: Recipe, work: Path, parts: Parts, records: Sequence[dict[str, Any]]) -> None:
-    """Check the token files of a run before they are joined. `records` has the done-record of each part.
+    """Check the token files of a run before they are joined. `records` has the record of each finished part.
 
     IntegrityError: a part's token files contradict its record, or another tokenizer wrote them. RecipeError: a split
     without tokens.
@@ -174,8 +175,8 @@ def check_tokens(recipe: Recipe, work: Path, parts: Parts, records: Sequence[dic
 
 
 class Joined(NamedTuple):
-    """The pairs of an input and a split: planned ones, or None if they have a seeded order. `parts` are the numbers of
-    its output parts."""
+    """The pairs of an input and a split: a list of planned pairs, or None if they have a seeded order. `parts` has the
+    numbers of the input's output parts."""
 
     source: str
     split: str
@@ -203,7 +204,7 @@ def remove_other_pairs(recipe: Recipe, folder: Path, source: str, split: str, co
 
 
 def _stem(recipe: Recipe, folder: Path, source: str, split: str) -> Path:
-    """`tokens/<source>[_<split>]`, without `_00000_text_document`."""
+    """Return the stem of pairs, `tokens/<source>[_<split>]`, without `_00000_text_document`."""
     return folder / "tokens" / stem_name(source, split, recipe.output.megatron.names, len(recipe.input))
 
 
@@ -214,7 +215,8 @@ def _files(work: Path, parts: Iterable[int], split: str) -> list[tuple[Path, Pat
 def write_shuffled(
     recipe: Recipe, work: Path, parts: Sequence[int], source: str, split: str, folder: Path
 ) -> list[PairInfo]:
-    """Write the pairs of an input, with these output parts, and a split in the seeded order, and return them."""
+    """Write the pairs of a split of an input in the seeded order, and return them. `parts` has the input's output
+    parts."""
     files = _files(work, parts, split)
     count = sum(int(np.count_nonzero(np.fromfile(lengths, "<i4"))) for _, lengths in files)
     order, dtype = seeded_order(count, recipe.seed), load_tokenizer(recipe.tokenizer).dtype
@@ -236,7 +238,7 @@ def write_form_of(recipe: Recipe, work: Path, parts: Parts, folder: Path, name: 
 def _check_token_parts(
     tokenizer: Tokenizer, work: Path, parts: Sequence[tuple[int, str]], records: Sequence[dict[str, Any]]
 ) -> None:
-    """Check token files against records. A resumed run may find another tokenizer in the same file."""
+    """Check token files against records. In a resumed run, the file of the tokenizer may have changed."""
     for (number, _), record in zip(parts, records, strict=False):  # a run that kept nothing has a record without a part
         if record["tokenizer"] != tokenizer.identity:
             raise IntegrityError(
@@ -253,7 +255,7 @@ def _check_token_parts(
 
 
 def _refuse_empty_splits(recipe: Recipe, splits: Sequence[str], records: Sequence[dict[str, Any]]) -> None:
-    """Raise RecipeError for a split without tokens: Megatron would search for its samples without end.
+    """Raise RecipeError for a split without tokens: Megatron would search samples in it forever.
 
     A run that keeps nothing has no pairs, so it passes.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The bytes of tokens, to split texts by tokens."""
+"""Finds the bytes of tokens in texts, to split texts by tokens."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ if TYPE_CHECKING:
 
 
 def token_sizes(tokenizer: Tokenizer, texts: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the bytes of all tokens of texts, and the number of tokens of each text; both int64."""
+    """Return the size in bytes of each token of the texts, and the number of tokens of each text; both int64."""
     ids, counts = tokenizer.encode(texts)
     return bytes_of_ids(tokenizer)[ids], counts
 
 
 @lru_cache(maxsize=4)
 def bytes_of_ids(tokenizer: Tokenizer) -> np.ndarray:
-    """Return the bytes of each id, int64. InputError: a tokenizer whose tokens are no bytes of the text."""
+    """Return the size in bytes of the token of each id, int64. InputError: a tokenizer whose tokens are not bytes of
+    the text."""
     pairs = tokenizer.byte_pairs
     if pairs is None:
         raise InputError(
@@ -46,7 +47,7 @@ def parts_of(
     """Return the settings by which the documents of a slice are split; None if they stay whole.
 
     spec       the recipe's tokenizer; None where there is no recipe
-    identity   `Tokenizer.identity` in the plan; None for no comparison
+    identity   `Tokenizer.identity` in the plan; None: identities are not compared
 
     IntegrityError if the tokenizer has another identity.
     """

@@ -2,10 +2,10 @@
 """tiktoken, Hugging Face and SentencePiece tokenizers with one interface.
 
 Each vocabulary has two implementations. The *reference* (tiktoken, `tokenizers`, `sentencepiece`) defines the correct
-ids. gigatoken encodes 10 to 20 times as fast. It does the work where it can load the vocabulary, agrees with the
-reference on the probes, and its version was compared with the reference's on all characters. Texts with a character on
-which they differ are for the reference (`unicode_differences`). The reference encodes one document in a thousand of
-every batch again, which costs 1 to 3 %. A difference fails the run.
+ids. gigatoken encodes 10 to 20 times as fast. gigatoken is used if three conditions hold: it can load the vocabulary,
+it agrees with the reference on the probes, and its version was compared with the reference's version on all characters.
+The reference encodes texts with a character on which the two differ (`unicode_differences`). The reference encodes one
+document in a thousand of every batch again, which costs 1 to 3 %. A difference fails the run.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ if TYPE_CHECKING:
     from curation.tokens.byte_pairs import BytePairs
     from curation.tokens.flat_tables import FlatTables
 
-CHECK_EVERY = 1000  # one document in so many is checked by the reference
+CHECK_EVERY = 1000  # the reference checks one document in this many
 
-# In one call of the reference: `tokenizers` holds up to 250 bytes per byte of a call
+# Text per call of the reference: `tokenizers` needs up to 250 bytes of memory per byte
 REFERENCE_DOCUMENTS, REFERENCE_CHARACTERS = 256, 1 << 17
 
-REVISION = 2  # 2: special tokens are plain text for every model, and some pieces are for the reference
+REVISION = 2  # 2: special tokens are plain text for every model, and the reference encodes some pieces
 # Characters with all bytes that UTF-8 has: a special token of a byte-level BPE may be one of them
 ALL_BYTES = "".join(
     map(chr, (*range(256), *range(256, 0x800, 64), *range(0x800, 0xD000, 0x1000), 0xD000, 0xE000, 0xF000))
@@ -110,9 +110,9 @@ class Tokenizer(Shown):
     dtype           dtype of packed ids: uint16 for a `vocabulary` below 65500, else int32 (`choose_dtype`)
     digest          SHA-256 of the vocabulary in hexadecimal. tiktoken: of the ranks in `.tiktoken` form, whatever file
                     they came from
-    special_ids     (ids before each document, ids after it), as the spec asks for
+    special_ids     the ids before each document and the ids after it, by the spec
     fast            whether gigatoken encodes
-    device_note     reason why a GPU does not encode, "" where it does
+    device_note     reason why a GPU cannot encode, "" if it can
     note            reason why the reference encodes, "" where gigatoken does
     versions        package name -> version of the packages that encode
 
@@ -193,8 +193,8 @@ class Tokenizer(Shown):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """SHA-256 and special ids, which differ between tokenizers of one spec whose files differ; and a revision,
-        raised when a new version gives other ids for the same file."""
+        """SHA-256 and special ids, which differ if the files of a spec differ. The revision is raised when a new
+        version of this package gives different ids for the same file."""
         pad = {} if self.pad is None else {"pad": self.pad}
         revision = {} if self.kind == "tiktoken" else {"revision": REVISION}
         return {"sha256": self.digest, "eod": self.eod, "bos": self.bos} | pad | revision
@@ -217,7 +217,7 @@ class Tokenizer(Shown):
         return ids, counts
 
     def _encode(self, texts: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """As `encode`, with the positions of special ids that nothing can replace."""
+        """Return what `encode` does, and the positions of special ids that no other ids can replace."""
         if not self.fast:
             ids, counts = self._encode_with_reference(texts, range(len(texts)))
             return ids, counts, self.special_positions(ids)
@@ -245,7 +245,7 @@ class Tokenizer(Shown):
     def pack(self, texts: pa.LargeStringArray) -> TokenBatch:
         """Encode `texts` and add begin-of-sequence and end-of-document tokens to every document that has tokens.
 
-        No document is dropped: one without tokens has length 0, and so has one of `special_piece`. Ids are checked
+        No document is dropped: a document without tokens, or with a `special_piece`, has length 0. Ids are checked
         before they are narrowed to `dtype`. IntegrityError: a document of 2^31 tokens or more. Further errors: see
         `encode`.
         """
@@ -265,7 +265,7 @@ class Tokenizer(Shown):
         return TokenBatch(ids, lengths.astype(np.int32))
 
     def special_piece(self, text: str) -> str:
-        """Return a special token that the ids of a text would have, "" if there is none.
+        """Return a special token that would be among the ids of a text, "" if there is none.
 
         There should be none: `load_tokenizer` refuses a tokenizer that cannot do without the token."""
         ids = self._call_reference([text], [0])[0]
@@ -282,8 +282,8 @@ class Tokenizer(Shown):
             ) from None
 
     def piece(self, token: int) -> str:
-        """Return the text of a token. Special tokens, unknown text and the bytes of SentencePiece have their names, as
-        in `<0x0A>`. Bytes that are not UTF-8 become U+FFFD."""
+        """Return the text of a token. For special tokens, unknown text and the bytes of SentencePiece, this is a name
+        such as `<0x0A>`. Bytes that are not UTF-8 become U+FFFD."""
         name = self._source.piece(token)
         is_named = name is not None and (name in ("<unk>", "[UNK]") or name.startswith("<0x"))
         return str(name) if is_named or name in self.special_tokens else self.decode([token])
@@ -312,7 +312,8 @@ class Tokenizer(Shown):
         return token
 
     def _check_probes(self) -> None:
-        """TokenizerError: the reference cannot encode the probes, or a special token is too long for a pattern."""
+        """Raise TokenizerError if the reference cannot encode the probes, or a special token is too long for a
+        pattern."""
         longest = max(map(len, self.special_tokens), default=0)
         if longest > MAX_SPECIAL_CHARACTERS:
             raise TokenizerError(
@@ -329,7 +330,8 @@ class Tokenizer(Shown):
         self._check_special_texts()
 
     def _check_special_texts(self) -> None:
-        """TokenizerError: a special token whose text gives its id, and for which the model has no other pieces."""
+        """Raise TokenizerError if the text of a special token gives the token's id, and the model has no other pieces
+        for the text."""
         around = [context for token in self.special_tokens for context in (token, f"a{token}b {token}\n{token}")]
         for text in [*around, ALL_BYTES] if self._source.special_ids else ():
             if self._first_failure([text]) is None and (piece := self.special_piece(text)):
@@ -366,7 +368,7 @@ class Tokenizer(Shown):
         return [self._with_plain_ids(ids) for ids in encoded]
 
     def _encode_pieces(self, texts: Sequence[str]) -> list[np.ndarray | None]:
-        """Return the reference's ids of each text. It gets long texts in pieces, where that gives the same ids."""
+        """Return the reference's ids of each text. Long texts are encoded in pieces if that gives the same ids."""
         ids_by_text: list[list[Any]] = [[] for _ in texts]
         for batch in _batches(self._pieces(texts)):
             encoded = self._source.encode([piece for _, piece in batch])
@@ -387,7 +389,7 @@ class Tokenizer(Shown):
 
     @property
     def memory_note(self) -> str:
-        """The memory that a long text takes, if the reference encodes it whole; "" otherwise."""
+        """A sentence about the memory that a long text takes if the reference encodes it whole; "" if texts are cut."""
         if not self._source.whole_bytes or self._cut_points:
             return ""
         return (
@@ -396,7 +398,7 @@ class Tokenizer(Shown):
         )
 
     def _with_plain_ids(self, ids: Any) -> np.ndarray | None:
-        """Replace special ids by those of other pieces, where the vocabulary has some."""
+        """Replace special ids by the ids of other pieces with the same text, if the vocabulary has them."""
         if ids is None:
             return None
         ids = np.asarray(ids, np.uint32)
@@ -409,7 +411,7 @@ class Tokenizer(Shown):
         return np.concatenate(parts)
 
     def special_positions(self, ids: np.ndarray) -> np.ndarray:
-        """Return the positions of ids that no text may have. IntegrityError: an id not below `vocabulary`."""
+        """Return the positions of ids that no text may have. IntegrityError: an id that is not below `vocabulary`."""
         first, count, is_special = self._ordinary
         largest = int(ids.max()) if len(ids) else -1
         if largest < first + count and (not first or not len(ids) or int(ids.min()) >= first):
@@ -424,21 +426,21 @@ class Tokenizer(Shown):
 
     @functools.cached_property
     def is_special(self) -> np.ndarray:
-        """bool, shape (vocabulary,): whether an id is one that no text may have."""
+        """bool, shape (vocabulary,): whether no text may have the id."""
         special = np.zeros(self.vocabulary, np.bool_)
         special[[number for number in self._source.special_ids if number < self.vocabulary]] = True
         return special
 
     @functools.cached_property
     def _ordinary(self) -> tuple[int, int, np.ndarray]:
-        """The longest range of ids without special ones, (first, count), and `is_special`."""
+        """The longest range of ids without special ids, as (first, count); and `is_special`."""
         ends = np.concatenate([[-1], np.flatnonzero(self.is_special), [self.vocabulary]])
         longest = int(np.diff(ends).argmax())
         return int(ends[longest]) + 1, int(ends[longest + 1] - ends[longest]) - 1, self.is_special
 
     @functools.cached_property
     def _comparison(self) -> ProbeResults:
-        """gigatoken against the reference on the probes and on all pieces that are no plain text."""
+        """The comparison of gigatoken with the reference, on the probes and on all pieces that are no plain text."""
         source = self._source
         try:
             with without_panics():
@@ -474,7 +476,7 @@ class Tokenizer(Shown):
     def _replace_ids(
         self, texts: pa.LargeStringArray, ids: np.ndarray, counts: np.ndarray, chosen: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Put the reference's ids in place of those of the chosen texts."""
+        """Replace the ids of the chosen texts by the reference's ids."""
         if not len(chosen):
             return ids, counts
         new_ids, sizes = self._encode_with_reference(texts.take(chosen), chosen)
@@ -489,7 +491,7 @@ class Tokenizer(Shown):
     def _encode_with_reference(
         self, texts: pa.LargeStringArray, numbers: Sequence[int] | np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """As `encode`; errors name a text by its number."""
+        """Return what `encode` does, from the reference. Errors name a text by its number."""
         arrays: list[np.ndarray] = []
         counts: list[int] = []
         for first in range(0, len(texts), REFERENCE_DOCUMENTS):
@@ -507,8 +509,8 @@ class Tokenizer(Shown):
         return np.concatenate([np.empty(0, np.uint32), *arrays]), np.array(counts, np.int64)
 
     def check_ids(self, texts: pa.LargeStringArray, numbers: np.ndarray, ids: list[np.ndarray]) -> None:
-        """IntegrityError: ids from a GPU, without special ids, are not the reference's. Errors name a text by its
-        number."""
+        """Raise IntegrityError if ids from a GPU, without special ids, are not those of the reference. The error names
+        the text by its number."""
         for number, given, expected in zip(numbers, ids, self._call_reference(texts.to_pylist(), numbers), strict=True):
             if expected is not None and not np.array_equal(given, expected):
                 raise IntegrityError(
@@ -542,7 +544,7 @@ def _named(packages: Iterable[str]) -> str:
 
 
 def _first_line(error: BaseException) -> str:
-    """Return the first line of an error. Libraries in Rust add a place in their source on the next lines."""
+    """Return the first line of an error. Libraries in Rust add a location in their source on the next lines."""
     return str(error).partition("\n")[0] or type(error).__name__
 
 
@@ -574,7 +576,7 @@ def _load(spec: TokenizerSpec, stamps: tuple[tuple[int, int], ...]) -> Tokenizer
 
 
 def _stamp(path: Path) -> tuple[int, int]:
-    """Return modification time and size, which differ for a file that replaces another. (0, 0): no file."""
+    """Return modification time and size, which change when the file is replaced; (0, 0) if there is no file."""
     try:
         status = path.stat()
     except FileNotFoundError:
@@ -592,7 +594,8 @@ def _large_strings(texts: Sequence[str]) -> pa.LargeStringArray:
 
 
 def sample_of(offsets: np.ndarray) -> np.ndarray:
-    """Return one in CHECK_EVERY of the documents with text, at least one. The start depends only on the text."""
+    """Return the indexes of one in CHECK_EVERY documents with text, at least one. The first index depends only on the
+    text."""
     candidates = np.flatnonzero(np.diff(offsets))
     start = int(offsets[-1] - offsets[0]) % max(1, min(len(candidates), CHECK_EVERY))
     return candidates[start::CHECK_EVERY]
@@ -601,7 +604,8 @@ def sample_of(offsets: np.ndarray) -> np.ndarray:
 def _first_difference(
     actual: tuple[np.ndarray, np.ndarray], expected: Iterable[Any], indices: Iterable[int]
 ) -> int | None:
-    """Return the first of `indices` whose ids in `actual` (flat ids, counts) differ from `expected`. None is equal."""
+    """Return the first of `indices` whose ids in `actual` (flat ids, counts) differ from `expected`. In `expected`,
+    None counts as equal."""
     ids, counts = actual
     ends = np.cumsum(counts)
     for index, reference in zip(indices, expected, strict=True):

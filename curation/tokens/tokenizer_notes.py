@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Special tokens that a tokenizer writes, and characters that it loses: the text decoded from the ids lacks them.
+"""Reports the special tokens that a tokenizer writes, and the characters that it loses: those that the text decoded
+from the ids lacks.
 
-A default SentencePiece model makes one space of line ends and consecutive spaces, BERT's vocabularies lose case, and
-unknown characters become `<unk>`. Ids alone do not show this.
+A default SentencePiece model turns line ends and consecutive spaces into one space. BERT's vocabularies lose case.
+Unknown characters become `<unk>`. Ids alone do not show this.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ if TYPE_CHECKING:
 
     from curation.tokens.tokenization import Tokenizer
 
-FIRST_DOCUMENTS = 32  # of a part that are compared, besides one in `CHECK_EVERY`
-MAX_BYTES = 1_000_000  # of a document that is compared: decoding takes up to 170 bytes per id
-MIN_SHARE = 0.0001  # of characters; less is in the report alone
+FIRST_DOCUMENTS = 32  # documents of a part that are compared, besides one in `CHECK_EVERY`
+MAX_BYTES = 1_000_000  # limit of a document that is compared: decoding takes up to 170 bytes of memory per id
+MIN_SHARE = 0.0001  # share of characters; smaller shares are only in the report
 KEPT_NAMES, SHOWN_NAMES = 20, 3
 BEFORE, AFTER = 8, 32  # characters of the example around the first difference
 NAMES = {"\n": "line ends", " ": "spaces", "\t": "tabs", "\r": "carriage returns"}
 
 
 class Losses(msgspec.Struct):
-    """What decoding loses in some documents.
+    """What is lost when the ids of some documents are decoded.
 
     documents   documents that were compared
     characters  characters of their texts
@@ -96,7 +97,8 @@ class Losses(msgspec.Struct):
         self.add(text, decoded)
 
     def warning(self, name: str) -> list[str]:
-        """Return the warning that the tokenizer `name` loses characters; an empty list below MIN_SHARE of them."""
+        """Return the warning that the tokenizer `name` loses characters, as a list. It is empty if their share is below
+        MIN_SHARE."""
         if self.lost < self.characters * MIN_SHARE or not self.lost:
             return []
         ranked = sorted(self.by_name.items(), key=lambda item: (-item[1], item[0]))[:SHOWN_NAMES]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Train tokenizers on documents with the package `tokenizers`, as files that `load_tokenizer` reads."""
+"""Trains tokenizers on documents with the package `tokenizers`, and writes files that `load_tokenizer` reads."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ROLES = {  # key of tokenizer_config.json -> usual texts of the special token
 }
 ASCII = [chr(code) for code in range(33, 127)]
 BYTE_TOKENS = [f"<0x{byte:02X}>" for byte in range(256)]  # as SentencePiece spells them
-BYTE_SCORE = -1000.0  # below the sum of the scores of the characters `<0x0A>` in a text, which stay characters
+BYTE_SCORE = -1000.0  # so low that a text with the characters `<0x0A>` is encoded as these
 WORDPIECE_CHARACTERS = 1000  # BERT's
 ALPHABETS = {"bpe": 256, "unigram": len(BYTE_TOKENS) + len(ASCII), "wordpiece": 2 * len(ASCII)}
 KINDS = tuple(ALPHABETS)
@@ -181,7 +181,7 @@ def _check_output(path: Path, config: Path, content: bytes, force: bool) -> None
 
 
 class _Texts:
-    """Batches of the texts of inputs, with some of them for `tokens_per_byte`."""
+    """Batches of the texts of inputs. A sample of the texts is kept for `tokens_per_byte`."""
 
     def __init__(self, inputs: list[AnyInput]) -> None:
         self.read = InputTexts(inputs)
@@ -231,7 +231,8 @@ def _train(kind: str, vocabulary: int, special: list[str], texts: _Texts, progre
 
 @contextmanager
 def _shown_phases(vocabulary: int, texts: _Texts) -> Iterator[None]:
-    """Show reading, then training. The library calls the iterator of the texts in threads without a display."""
+    """Show the progress of reading, then of training. The library calls the iterator of the texts in threads without a
+    display."""
     reading = watching("reading texts", len(texts.read.slices), texts.read.count, "slice")
     training = watching(f"training {vocabulary:,} tokens", 0, lambda: Count(0, texts.read.texts, texts.read.bytes), "")
     with ExitStack() as shown:
@@ -283,7 +284,7 @@ def _wordpiece(vocabulary: int, special: list[str]) -> tuple[Any, Any]:
     tokenizer.decoder = decoders.WordPiece(cleanup=False)
     characters = min(
         WORDPIECE_CHARACTERS, (vocabulary - len(special)) // 2
-    )  # each one at the start of words and inside
+    )  # each character at the start of words and inside words
     return tokenizer, trainers.WordPieceTrainer(
         vocab_size=vocabulary, special_tokens=special, limit_alphabet=characters, min_frequency=2
     )
@@ -299,7 +300,8 @@ def _unknown(special: list[str]) -> str:
 
 
 def _insert_byte_tokens(content: str, num_special: int) -> str:
-    """Insert a token per byte after the special tokens of a trained Unigram: its trainer cannot make them."""
+    """Insert a token per byte after the special tokens of a trained Unigram model: the trainer of Unigram cannot make
+    them."""
     tokenizer = json.loads(content)
     model = tokenizer["model"]
     entries = [[token, BYTE_SCORE] for token in BYTE_TOKENS]

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Characters on which a fast library and the reference of a tokenizer may differ, since their Unicode versions do.
+"""Finds characters on which a fast library and a tokenizer's reference may differ, since their versions of Unicode
+differ.
 
 `unicode_differences.json` has an entry for each pair of versions and each split that `curation.tokens.unicode_sweep`
-compared on all code points. Texts with a listed character are for the reference.
+compared on all code points. The reference encodes texts with a listed character.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ WITHOUT_CLASSES = ("Prepend", "Metaspace", "ByteFallback")  # and String pattern
 
 
 class SweepOutcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The outcome of one sweep.
+    """The result of one sweep: a comparison of two libraries on all code points.
 
     fast, reference   names and versions of the two libraries, as "tiktoken 0.14.0"
     split             how texts are cut or changed by properties of characters: `split_of`, or tiktoken's expression
@@ -77,7 +78,8 @@ def ranges_of(entry: SweepOutcome) -> list[tuple[int, int]]:
 
 
 def characters_of(entry: SweepOutcome) -> Characters:
-    """Return an entry in the form that kernels search: first bytes, prefixes and ranges of code points."""
+    """Return the characters of an entry in the form that kernels use: first bytes, prefixes and ranges of code
+    points."""
     ranges = np.array(ranges_of(entry), np.int32).reshape(-1, 2)
     prefixes = _prefixes(ranges.tolist())
     leads = sorted({lead for lead, _, _ in prefixes})
@@ -87,7 +89,8 @@ def characters_of(entry: SweepOutcome) -> Characters:
 
 
 def _prefixes(ranges: list[list[int]]) -> list[tuple[int, int, int]]:
-    """Return the first two bytes of all characters: (first byte, second byte, mask). Neighbours share a mask."""
+    """Return the first two bytes of all characters: (first byte, second byte, mask). One mask covers several adjacent
+    second bytes."""
     numbers = (number for first, last in ranges for number in range(first, last + 1))
     pairs = sorted({tuple(chr(number).encode()[:2]) for number in numbers})
     return sorted(
@@ -113,7 +116,7 @@ def documents_with(texts: pa.LargeStringArray, characters: Characters) -> np.nda
     marked = np.zeros(len(texts), np.bool_)
     data, offsets = np.frombuffer(buffer, np.uint8), text_offsets(texts)
     for array in (data, offsets):
-        array.setflags(write=False)  # Numba compiles once for arrays that may be written to, and once for others
+        array.setflags(write=False)  # Numba would compile the kernel twice, for writable and for read-only arrays
     mark_texts(data, offsets, *characters, marked)
     return np.flatnonzero(marked)
 

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compare a fast library with the reference on every code point, and store the characters on which they differ.
+"""Compares a fast library with the reference on every code point, and stores the characters on which they differ.
 
     python -m curation.tokens.unicode_sweep [TOKENIZER...]
 
-Names are those of `tokenizer.name`; without one, the splits that `shipped_vocabularies` lists. A split with a stored
-sweep of the installed versions is skipped. A character alone shows nothing: its class decides where the text around it
-is cut. So it is put into CONTEXTS, and all tokens of the vocabulary that compares them are merges across a possible
-cut. All code points in one context take tiktoken 2 to 6 s, `tokenizers` 10 to 40 s (two shared cores).
+TOKENIZER is a value of `tokenizer.name`; without one, the splits of `shipped_vocabularies` are compared. A split with a
+stored sweep of the installed versions is skipped. A character alone shows no difference, since its class decides where
+the text around it is cut. So each character is put into CONTEXTS. The comparison uses a vocabulary in which every token
+of several characters is a merge across a possible cut. All code points in one context take tiktoken 2 to 6 s,
+`tokenizers` 10 to 40 s (two shared cores).
 """
 
 from __future__ import annotations
@@ -38,28 +39,29 @@ from curation.tokens.vocabularies import (
 )
 
 CODE_POINTS = [*range(0xD800), *range(0xE000, 0x110000)]  # surrogates are no characters
-# "c" is the character. Each context is for an alternative of a regular expression, here in their own notation.
+# "c" is the character. Each context tests an alternative of a regular expression, which the comment quotes.
 CONTEXTS = (
-    "c's",  # '(?:[sdmt]|ll|ve|re): a contraction after a letter or number; after another, the quote belongs to it
+    "c's",  # '(?:[sdmt]|ll|ve|re): a contraction after a letter or number; after another one, the quote belongs to it
     "ac",  # \p{L}+: c continues a word. o200k: an upper-case letter ends it
     "ca",  # [^\r\n\p{L}\p{N}]?\p{L}+: one other character belongs to the word, a number does not
     "c1",  # \p{N}+: c starts a number
     "12c3",  # \p{N}{1,3}: c counts as a digit
     "c(",  # [^\s\p{L}\p{N}]+: c starts a series of others
-    "((c",  # the same: c continues it. Of letters and marks only a mark does; one "(" would belong to a word
+    "((c",  # c continues the series; of letters and marks, only a mark does. One "(" would belong to a word
     "  c",  # ` ?` and \s+(?!\S): the last space belongs to c, unless c is white space
     "c\n/",  # [^\s\p{L}\p{N}]+[\r\n/]* and \s*[\r\n]+: line breaks and slashes belong to others or to white space
     "cA",  # o200k, [\p{Lu}..]*[\p{Ll}..]+: an upper-case letter starts a word after a lower-case one
-    "acA",  # the same: letters without case and marks take the case of what is before
+    "acA",  # the same: letters without case, and marks, take the case of the character before
     "Aca",  # the same: c between cases
-    "a'cb",  # (?i:'s|'t|'m|'d): c is such a letter when case is ignored, as U+017F is
+    "a'cb",  # (?i:'s|'t|'m|'d): c equals such a letter when case is ignored, as U+017F does
     "a'lcb",  # (?i:'ll), and first letters below
     "a'clb",
     "a'ceb",  # (?i:'ve|'re)
     "a'vcb",
 )
-# Contexts in which every class shows. `tokenizers` tries code points without a class in Unicode 17 in these alone: one
-# that is no letter, number, mark or white space for both libraries is cut like any other symbol.
+# Contexts that distinguish all classes. With `tokenizers`, only these are tried for code points without a class in
+# Unicode 17. If both libraries take such a code point for no letter, number, mark or white space, it is cut like any
+# other symbol.
 CLASS_CONTEXTS = ("c's", "12c3", "((c", "acA")
 # A normaliser composes and orders marks by Unicode's tables: U+0323 has class 220, U+0334 class 1, U+0301 class 230.
 NORMALIZER_CONTEXTS = ("ac", "ac\u0323", "ac\u0334", "a\u0323c\u0301", "a\u0301c")
@@ -96,10 +98,10 @@ def _normalises(vocabulary: Vocabulary) -> bool:
 
 
 def _tasks(vocabulary: Vocabulary, code_points: list[int]) -> Iterator[tuple[str, list[int], int]]:
-    """Yield (context, code points, how many of them in one text)."""
+    """Yield (context, code points, number of code points per text)."""
     import unicodedata2
 
-    if vocabulary.kind == "sentencepiece":  # no class of a character matters to it, but it changes the ends of a text
+    if vocabulary.kind == "sentencepiece":  # no class affects its cuts, but text ends do change
         yield from ((context, code_points, 1) for context in (*EDGES, *NORMALIZER_CONTEXTS))
         return
     assigned = code_points
@@ -116,8 +118,8 @@ def differences(
 ) -> Iterator[int]:
     """Yield the code points that two encoders tokenise differently in a context.
 
-    `group` of them are in one text. Line breaks separate them, so one cannot change the next, and a text with a
-    difference is taken apart."""
+    A text has `group` code points. Line breaks separate them, so one cannot change the next. A text with a difference
+    is divided to find the code points."""
     numbers = [code_points[first : first + group] for first in range(0, len(code_points), group)]
     for first in range(0, len(numbers), CALL):
         part = numbers[first : first + CALL]
@@ -133,7 +135,8 @@ def _same(text: str, reference: Reference, fast: Fast) -> bool:
 
 @cache
 def _compositions() -> list[str]:
-    """Canonical decompositions of more than one character: a normaliser of an older Unicode may not compose them."""
+    """Return the canonical decompositions of more than one character: a normaliser of an older Unicode version may not
+    compose them."""
     import unicodedata2
 
     forms = {unicodedata2.normalize("NFD", chr(number)) for number in CODE_POINTS}
@@ -145,9 +148,9 @@ def _compositions() -> list[str]:
 
 @cache
 def cutting_tokens() -> list[bytes]:
-    """Return all bytes, then the merges: a character with what is around it, then its neighbours with each other.
+    """Return all bytes, then the merges: a character with the characters around it, then these with each other.
 
-    So two ways to cut a context into pieces never have the same tokens."""
+    So two ways to cut a context into pieces never give the same tokens."""
     before, after, inside = set(), set(), {bytes(pair) for pair in product(range(128), repeat=2)}
     for context in CONTEXTS:
         left, _, right = context.encode().partition(b"c")
@@ -190,7 +193,7 @@ def huggingface_with(normalizer: Any, pre_tokenizer: Any) -> Vocabulary:
 
 
 def _halves(token: str) -> list[str]:
-    """The two tokens of a merge. What follows a character grows at its end, all others at their beginning."""
+    """Return the two tokens of a merge. Text after the character grows at its end, other tokens at their beginning."""
     cut = len(token) - 1 if token[0] in _CONTINUED else 1
     return [token[:cut], token[cut:]]
 
@@ -210,8 +213,8 @@ def shipped_vocabularies() -> Iterator[Vocabulary]:
 
 
 def vocabulary_like(name: str) -> Vocabulary:
-    """Return the vocabulary of `cutting_tokens` with the pre-tokenizer of the tokenizer `name`, if it takes another
-    vocabulary: the ids then show where it cuts a text."""
+    """Return the vocabulary of `cutting_tokens` with the pre-tokenizer of the tokenizer `name`, if it can have another
+    vocabulary. The ids then show where a text is cut."""
     vocabulary = load_vocabulary(name)
     if vocabulary.kind == "tiktoken":
         return tiktoken_with(vocabulary.split(), GIGATOKEN_SCHEMES.get(name))
@@ -223,7 +226,7 @@ def vocabulary_like(name: str) -> Vocabulary:
 
 
 def named(packages: Iterable[str]) -> str:
-    """Packages with their versions, for a message or a record of a comparison."""
+    """Return packages with their versions, for a message or a record of a comparison."""
     return ", ".join(f"{name} {package_version(name)}" for name in packages)
 
 
@@ -237,7 +240,8 @@ def _as_ranges(numbers: set[int]) -> str:
 
 
 def main(names: list[str]) -> None:
-    """Compare the installed versions on the splits of some tokenizers, or of the shipped ones, and store it."""
+    """Compare the installed versions on the splits of some tokenizers, or of the shipped ones, and store the
+    results."""
     for vocabulary in map(vocabulary_like, names) if names else shipped_vocabularies():
         key = named(["gigatoken"]), named(vocabulary.versions), vocabulary.split()
         if find_entry(*key) or not vocabulary.split():

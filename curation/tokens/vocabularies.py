@@ -55,7 +55,7 @@ from curation.tokens.unicode_differences import split_of
 
 Kind = Literal["tiktoken", "huggingface", "sentencepiece"]
 
-# gigatoken's split rules by encoding: rank files do not hold them. p50k is missing: gigatoken refuses the gap in its
+# gigatoken's split rules by encoding; rank files do not contain them. p50k is missing: gigatoken refuses the gap in its
 # ranks.
 GIGATOKEN_SCHEMES = {
     "gpt2": "gpt2",
@@ -64,12 +64,12 @@ GIGATOKEN_SCHEMES = {
     "o200k_base": "o200k",
     "o200k_harmony": "o200k",
 }
-# `encoder_json_hash` in tiktoken. gpt2 and r50k_base are the same ranks in two file formats.
+# `encoder_json_hash` in tiktoken. gpt2 and r50k_base have the same ranks in two file formats.
 GPT2_ENCODER_SHA256 = "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783"
 GPT2_NAMES = ("gpt2", "r50k_base")
 
 CONFIG_FILE = "tokenizer_config.json"  # next to a tokenizer.json
-FILES = ("tokenizer.json", "tokenizer.model", "tekken.json", "vocab.json")  # in a folder, the first that exists
+FILES = ("tokenizer.json", "tokenizer.model", "tekken.json", "vocab.json")  # of a folder; the first one is read
 SUFFIXES = (".json", ".model", ".tiktoken", ".txt")
 EOD_TEXTS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[EOS]")
 PAD_TEXTS = ("<pad>", "[PAD]", "<|pad|>", "<|padding|>", "<|finetune_right_pad_id|>")
@@ -106,31 +106,31 @@ class Vocabulary(NamedTuple):
     encode: Callable[[list[str]], Iterable[Any]]  # reference: ids of each text, None for a text it cannot encode
     decode: Callable[[list[int]], str]
     build_fast: Callable[[], Any]  # a new gigatoken object; raises for an unsupported vocabulary
-    byte_pairs: Callable[[], BytePairs | None] = lambda: None  # for a GPU; None if the vocabulary is not of this kind
+    byte_pairs: Callable[[], BytePairs | None] = lambda: None  # for a GPU; None if the vocabulary is no byte-level BPE
     piece: Callable[[int], str | None] = lambda id_: None  # name of a token in the vocabulary; None if it has none
     pad: int | None = None
     split: Callable[[], str] = lambda: (
         ""
     )  # how properties of characters cut a text, as `unicode_differences.SweepOutcome`
     special_ids: Collection[int] = ()  # ids that no text may have
-    plain_ids: Callable[[int], list[int]] = lambda id_: []  # what replaces such an id of `encode`; none: nothing can
-    pieces: Callable[[], Sequence[str]] = tuple  # texts that gigatoken may find otherwise than the reference
-    differing: Collection[str] = ()  # pieces for the reference; gigatoken does not know them
-    cut_points: Callable[[], CutPoints | None] = lambda: None  # at which a text can be cut for the reference
-    whole_bytes: int = 0  # memory that the reference needs per byte of a whole text; 0: no more than other steps
+    plain_ids: Callable[[int], list[int]] = lambda id_: []  # ids to replace such an id; [] if none
+    pieces: Callable[[], Sequence[str]] = tuple  # pieces that gigatoken may not find as the reference does
+    differing: Collection[str] = ()  # the reference encodes texts with these pieces; gigatoken does not know them
+    cut_points: Callable[[], CutPoints | None] = lambda: None  # points at which a text can be cut for the reference
+    whole_bytes: int = 0  # memory of the reference per byte of an uncut text; 0: as little as other steps
 
 
 def is_failure(error: BaseException) -> bool:
     """Return whether an error comes from a tokenizer's library, not from the process (memory, interrupt) or the system.
 
-    `tokenizers` raises plain Exception.
+    `tokenizers` raises the class Exception itself.
     """
     return isinstance(error, Exception) and not is_of_system(error)
 
 
 def load_vocabulary(name: str) -> Vocabulary:
     """Return the vocabulary of `TokenizerSpec.name`. TokenizerError: an unknown name, or a file that cannot be read.
-    OSError: a full disk, where a library keeps what it loads, and errors that pass as it does (`PASSING`)."""
+    OSError: the disk is full on which a library stores its downloads, or another error of `PASSING`."""
     try:
         return _load(name)
     except OSError as error:
@@ -160,8 +160,8 @@ def _load(name: str) -> Vocabulary:
 
 
 def vocabulary_files(name: str) -> list[Path]:
-    """Return the files that `load_vocabulary` reads for a path; all but the first may be missing. Empty for tiktoken's
-    names and the hub."""
+    """Return the files that `load_vocabulary` reads for a path; all but the first may be missing. The list is empty for
+    the names of tiktoken and of the hub."""
     if name.startswith("hub:") or name in _tiktoken_names() or not (path := _local_file(name)).is_file():
         return []
     pair = pair_of(path) if path.name.endswith((VOCAB, MERGES)) else ()
@@ -169,7 +169,7 @@ def vocabulary_files(name: str) -> list[Path]:
 
 
 def read_tokenizer_json(path: Path, config_path: Path | None = None) -> bytes:
-    """Return the bytes of a tokenizer.json, or of the one that is equal to a vocabulary with merges."""
+    """Return the bytes of a tokenizer.json. For a vocabulary with merges, the equivalent tokenizer.json is made."""
     data = path.read_bytes()
     return tokenizer_json_of_pair(path, config_path or path.with_name(CONFIG_FILE)) if is_pair(path, data) else data
 
@@ -231,7 +231,7 @@ def tiktoken_vocabulary(encoding: Any, scheme: str | None) -> Vocabulary:
         eod=eod,
         bos=ids.get("<|startoftext|>", eod),  # GPT-2 has one token for begin and end
         special_tokens=specials,
-        special_ids=encoding._special_tokens.values(),  # one may have the text of an ordinary token
+        special_ids=encoding._special_tokens.values(),  # a special token may have the text of an ordinary token
         pieces=lambda: specials,
         digest=hashlib.sha256(ranks).hexdigest(),
         versions={"tiktoken": package_version("tiktoken")},
@@ -410,9 +410,9 @@ def _load_huggingface(path: Path, config_path: Path | None = None) -> Vocabulary
 
 
 def _check_growth(path: Path, normalizer: Any) -> None:
-    """TokenizerError: a normaliser that grows a text by more than MAX_GROWTH, since a few such steps fill the memory.
-
-    Steps multiply: nine steps that write ten letters for one make 10^9, and the library takes 16 bytes for each."""
+    """Raise TokenizerError if the normaliser may make a text more than MAX_GROWTH times longer, which could fill the
+    memory.  The growth of steps multiplies: nine steps that each write ten letters for one turn it into 10^9 letters,
+    of 16 bytes each in the library."""
     import tokenizers
 
     steps = list(steps_of(normalizer))
@@ -533,7 +533,7 @@ def _sentencepiece_json(data: bytes) -> str:
 
 
 def _sentencepiece_texts(data: bytes, without: Collection[int]) -> list[str]:
-    """Return the pieces of a model whose type is none of these."""
+    """Return the pieces of a model whose type is not in `without`."""
     from gigatoken._load.sentencepiece import _fields, _scalars
 
     pieces: list[dict[int, Any]] = [_scalars(value) for field, value in _fields(data) if field == PIECES]  # type: ignore[arg-type]
@@ -541,7 +541,7 @@ def _sentencepiece_texts(data: bytes, without: Collection[int]) -> list[str]:
 
 
 def _without_control(data: bytes) -> dict[str, Any]:
-    """Return a model as a tokenizer.json in which no text is a control piece, a byte or the unknown piece."""
+    """Return a model as a tokenizer.json that finds no control piece, byte or unknown piece in a text."""
     content = json.loads(_sentencepiece_json(data))
     content = with_renamed_tokens(content, [t["content"] for t in content["added_tokens"] if t["special"]])
     return content | {"model": without_merges(content["model"], _sentencepiece_texts(data, MERGED_TYPES))}

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Output forms other than Megatron pairs: each a folder of shards with a manifest, from the same token files."""
+"""Output forms other than Megatron pairs. Each form is a folder of shards with a manifest; all are made from the same
+token files."""
 
 import msgspec
 
@@ -15,7 +16,7 @@ MEGATRON = "megatron"
 
 
 class Forms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, repr_omit_defaults=True):
-    """The token forms of a run and their settings, as part of `output`."""
+    """The token forms of a run and their settings: a part of `output`."""
 
     formats: tuple[str, ...] = (MEGATRON,)
     token_shards: TokenShards = TokenShards()

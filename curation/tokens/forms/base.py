@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Base of output forms. A form is a structure of settings with methods that write the form, and a field of `Forms`."""
+"""Base class of output forms. A form is a class of settings, with methods that write the form; `Forms` has a field for
+each."""
 
 from __future__ import annotations
 
@@ -32,12 +33,12 @@ class Form(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     A subclass may have a setting `file_type`: `npy`, `pt` or `auto`. `pt` files are int64 and need PyTorch.
 
     name        key of the settings in `output`, and name of the folder
-    unit        what a shard has, the key of its count in the manifest
+    unit        the items of a shard, such as `blocks`; also the key of their count in the manifest
     pads        whether the form uses `output.pad_id`. Default: False
     nested      whether each split has a folder. Default: False
     summary     fields that `report.json` has for each split; `numbers` and `lines` read them
     shard_name  name of shards without suffix. `{split}` is the split, and `{number}` (`{number:05}` with zeros) the
-                number of the shard. Without it, the first shard has the name, and later ones `_1`, `_2` behind it
+                number of the shard. Without it, the first shard has the plain name, and later shards add `_1`, `_2`
     """
 
     name: ClassVar[str]
@@ -66,7 +67,7 @@ class Form(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return False
 
     def check(self, tokenizer: Tokenizer) -> None:
-        """Raise before a run what `write` would raise at its end.
+        """Raise, before a run, the errors that `write` would raise at the end of the run.
 
         TokenizerError: the vocabulary does not fit. OutputError: `file_type: pt` without PyTorch.
         """
@@ -80,7 +81,7 @@ class Form(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return folder / f"{name}{f'_{number}' if number and NUMBER not in self.shard_name else ''}{suffix}"
 
     def shown_size(self, file: str, count: int) -> str:
-        """Return the size of a shard with `count` of `unit` as text. The base class returns their number."""
+        """Return the size of a shard with `count` of `unit` as text. The base class returns the count itself."""
         return counted(count, self.unit.removesuffix("s"))
 
     def open_shard(self, path: Path, dtype: np.dtype, count: int) -> Sequence[np.ndarray]:

@@ -26,7 +26,7 @@ class Blocks(RowForm, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`blocks/<split>_NNNNN.npy` (or `.pt`): shards of shape (blocks, length).
 
     shard_name    name of shards without suffix, such as `shard_{number}`; `{number:05}` has five digits. Without a
-                  number, later shards have `_1`, `_2` behind the name. With splits it has `{split}`
+                  number, later shards add `_1`, `_2` to the name. With splits, the name needs `{split}`
     length        tokens of a block
     keep_last     keep an incomplete last block of a split, padded with `output.pad_id`; else it is dropped
     file_type     `npy`: uint16 or int32, the tokenizer's dtype. `pt`: PyTorch LongTensor, four times the size of

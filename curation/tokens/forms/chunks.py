@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`chunks`: each document alone, cut into chunks of limited length."""
+"""`chunks`: each document is cut into chunks of limited length; a chunk has tokens of one document only."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Chunks(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
     length        maximum tokens of a chunk; the end-of-document token of `tokenizer.append_eod` counts
     min_tokens    minimum tokens of a chunk; shorter chunks are dropped, 1 keeps all
     file_type     `npy`, `pt`, or `auto`: pt if PyTorch is installed, else npy
-    shard_chunks  chunks of a shard, which memory holds while it is written; the last shard of a split may have fewer
+    shard_chunks  chunks of a shard, which is in memory until it is written; the last shard of a split may have fewer
 
     `.ids.npy` has the ids of the shard's chunks back to back, uint16 or int32 (the tokenizer's dtype). `.lengths.npy`
     has the tokens of each chunk, int32. RecipeError: a split without chunks.
@@ -70,7 +70,7 @@ class Chunks(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
         self, documents: TokenizedDocuments, folder: Path, split: str, dtype: np.dtype, pad_id: int
     ) -> dict[str, Any]:
         shard = _Shard(self, folder, split, dtype)
-        length_counts = np.zeros(self.length + 1, np.int64)  # chunks of each length, with dropped ones
+        length_counts = np.zeros(self.length + 1, np.int64)  # chunks of each length, dropped ones included
         batches = each(
             documents, "writing chunks", "document", total=documents.count, worth=lambda batch: len(batch[1])
         )
@@ -102,8 +102,8 @@ class Chunks(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @classmethod
     def numbers(cls, splits: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return counts summed over splits, and the lengths of the first split. `tail_tokens` are those of dropped
-        chunks, the short ends of documents."""
+        """Return counts summed over splits, and the lengths of the first split. `tail_tokens` counts the tokens of
+        dropped chunks, which are the short ends of documents."""
         if not splits:
             return {}
         lengths = splits[0]["lengths"]
@@ -160,8 +160,8 @@ def describe_lengths(counts: np.ndarray) -> dict[str, Any]:
 class StoredChunks(Sequence[np.ndarray]):
     """The chunks of a shard: ids of shape (tokens,), memory-mapped.
 
-    `path`: the shard's `.ids.npy` or `.pt`. `count`: its chunks, from the manifest. OutputError: a `.pt` file without
-    PyTorch. IntegrityError: a damaged file.
+    `path`: the shard's `.ids.npy` or `.pt`. `count`: its number of chunks, from the manifest. OutputError: a `.pt` file
+    without PyTorch. IntegrityError: a damaged file.
     """
 
     def __init__(self, path: Path, count: int) -> None:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tokenised documents of one split for all forms: memory-mapped token files, in file order or a seeded order."""
+"""Reads the tokenised documents of one split for all forms, from memory-mapped token files, in file order or a seeded
+order."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ class TokenizedDocuments:
 
     token_parts  paths (ids, lengths): raw ids in `dtype`, and little-endian int32 tokens of each document
     dtype        dtype of the ids
-    seed         seed of the order, which takes 20 bytes of memory per document. None: file order, without that memory
+    seed         seed of a seeded order, which takes 20 bytes of memory per document. None: file order, which takes none
 
     `tokens` and `count` are the tokens and documents in total. IntegrityError: lengths that do not fit the ids.
     """
@@ -85,7 +86,7 @@ class TokenStream:
         self._rest = np.empty(0, documents.dtype)
 
     def take(self, count: int) -> np.ndarray:
-        """Return the next `count` tokens, fewer at the end: shape (tokens,), the dtype of the documents."""
+        """Return the next `count` tokens, or fewer at the end: shape (tokens,), in the dtype of the documents."""
         arrays, missing = [self._rest[:count]], count - len(self._rest)
         self._rest = self._rest[count:]
         while missing > 0:
@@ -108,7 +109,8 @@ def _open_part(ids_path: Path, lengths_path: Path, dtype: np.dtype) -> Batch:
 
 
 def _batches(lengths: np.ndarray) -> Iterator[tuple[slice, int, int]]:
-    """Yield (batch, start, stop): batches of about BATCH_TOKENS tokens, at least one document, and their tokens."""
+    """Yield (documents, start, stop) for batches of about BATCH_TOKENS tokens, at least one document: its documents,
+    and the range of its tokens."""
     ends = np.cumsum(lengths, dtype=np.int64)
     start = 0
     for batch in batches_by_size(ends, BATCH_TOKENS):

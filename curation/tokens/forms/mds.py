@@ -8,8 +8,8 @@ A shard is, in this order, with little-endian numbers:
     header    JSON with sorted keys: the format, and the name, encoding and size of each column
     samples   ids of one sample after the other
 
-`index.json` repeats the header for each shard, with its name, bytes, samples and hashes. The files are those that
-`streaming.MDSWriter` 0.13 writes, byte for byte. It is not called: to import it takes PyTorch, torchvision and
+`index.json` repeats the header for each shard, with its name, bytes, samples and hashes. The files equal those of
+`streaming.MDSWriter` 0.13 byte for byte. The writer is not called: its import needs PyTorch, torchvision and
 transformers, 3.4 s and 250 MB (`docs/decisions/0093-write-mds-without-its-package.md`).
 
 Source: https://docs.mosaicml.com/projects/streaming/en/stable/preparing_datasets/dataset_format.html
@@ -51,7 +51,7 @@ class MdsSummary(base.SplitSummary, kw_only=True):
 class Mds(RowForm, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`mds/<split>/shard.NNNNN.mds` and `index.json`, read by `streaming.StreamingDataset(local="mds", split=...)`.
 
-    shard_name   name of shards without suffix; a split has a folder of its own
+    shard_name   name of shards without suffix; each split has its own folder
     length       tokens of a sample
     keep_last    keep an incomplete last sample of a split, padded with `output.pad_id`; else it is dropped
     shard_bytes  size limit of a shard, which has at least one sample
@@ -81,7 +81,7 @@ class Mds(RowForm, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return max(1, (self.shard_bytes - fixed) // (self.length * DTYPE.itemsize + OFFSET.itemsize))
 
     def header(self) -> dict[str, Any]:
-        """Return what each shard says of its samples."""
+        """Return the description of the samples in the header of each shard."""
         return {
             "column_encodings": [f"ndarray:{DTYPE.name}:{self.length}"],
             "column_names": ["tokens"],

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`packed`: whole documents combined to rows of equal length by best fit. Only documents longer than a row are cut.
+"""`packed`: whole documents are combined into rows of equal length by best fit. Only documents longer than a row are
+cut.
 
 Source: Ding et al. 2024, "Fewer Truncations Improve Language Modeling". A *segment* is the part of a document in a row:
 all of the document, or a part of a longer one. Segments are placed before any token is read, which takes at most 60
@@ -36,8 +37,8 @@ class Packed(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
     shard_rows  rows of a shard; the last shard of a split may have fewer
 
     Rows are uint16 or int32, the tokenizer's dtype. `.pieces.npy` is int32 of shape (segments, 3), sorted by row and
-    position: row in the shard, first token in the row, tokens. It serves masks and positions that end with the
-    document.
+    position: row in the shard, first token in the row, tokens. With it, attention masks and positions can end at the
+    end of a document.
     """
 
     name, unit = "packed", "rows"
@@ -79,8 +80,8 @@ class Packed(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def read_segments(path: Path, rows: int, length: int) -> np.ndarray:
-    """Return the segments of a shard of so many rows: row, first token in the row, tokens. IntegrityError for other
-    ones than a shard has: in the order of the rows, one after the other from the start of each."""
+    """Return the segments of a shard of `rows` rows: row, first token in the row, tokens. IntegrityError: the segments
+    are not in the order of rows, or do not follow each other from the start of each row."""
     path = path.with_suffix(".pieces.npy")
     segments = load_mapped(path)
     if segments.ndim != 2 or segments.shape[1] != 3 or segments.dtype.kind != "i":
@@ -110,7 +111,8 @@ class Packing(NamedTuple):
 
 
 def _shares(lengths: np.ndarray, rows: int, length: int) -> dict[str, Any]:
-    """Return counts and shares of cut documents, here and if cut as one stream (`blocks`), and of padding."""
+    """Return counts and shares of cut documents and of padding; also the cut documents that `blocks` would have, which
+    cuts one stream."""
     cut = int(np.count_nonzero(lengths > length))
     ends = np.cumsum(lengths, dtype=np.int64)
     cut_in_blocks = int(np.count_nonzero((ends - lengths) // length != (ends - 1) // length))
@@ -125,7 +127,8 @@ def _shares(lengths: np.ndarray, rows: int, length: int) -> dict[str, Any]:
 
 
 def pack(starts: np.ndarray, lengths: np.ndarray, length: int) -> Packing:
-    """Pack documents into rows of `length` tokens: longest segments first, each into the row that it fills best.
+    """Pack documents into rows of `length` tokens: the longest segments first, each into the row with the least
+    sufficient space.
 
     starts   int64, shape (documents,): first token of each document, counted over all token files
     lengths  int32, shape (documents,): tokens, at least 1
@@ -178,7 +181,8 @@ def _row_batches(
 
 
 def _segment_table(packing: Packing, first: int, last: int) -> np.ndarray:
-    """Return (row counted from `first`, first token in the row, tokens) of the segments of rows."""
+    """Return three columns for the segments of the rows `first` to `last` - 1: row, counted from `first`; first token
+    in the row; tokens."""
     low, high = packing.first_segments[first], packing.first_segments[last]
     sizes = packing.lengths[low:high]
     per_row = np.diff(packing.first_segments[first : last + 1])

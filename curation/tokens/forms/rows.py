@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Base of `blocks` and `mds`: all documents as one stream of tokens, cut into rows of equal length."""
+"""Base class of `blocks` and `mds`: all documents form one stream of tokens, which is cut into rows of equal length."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from curation.tokens.forms.shards import WRITE_TOKENS
 class RowForm(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings that both forms have. A row may have tokens of several documents, and a document may span rows.
 
-    row  what the form calls a row, the name of its count
+    row  the form's word for a row, also the name of its count
     """
 
     row: ClassVar[str]
@@ -70,7 +70,8 @@ class RowForm(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @classmethod
     def numbers(cls, splits: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return counts summed over splits. `tail_tokens` are those of incomplete last rows, which are dropped."""
+        """Return counts summed over splits. `tail_tokens` counts the tokens of incomplete last rows, which are
+        dropped."""
         counts = {f"{cls.row}s": f"{cls.row}s", "tail_tokens": "dropped_tokens"}
         return {name: sum(split.get(key, 0) for split in splits) for name, key in counts.items()} if splits else {}
 

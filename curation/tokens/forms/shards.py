@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shard files of all forms, written whole or not at all. `stored.py` has the manifest that names them."""
+"""Reads and writes the shard files of all forms; a file is written completely or not at all. `stored.py` has the
+manifest that lists them."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ FILE_TYPES = ("npy", "pt", "auto")
 MAX_LENGTH = 1 << 24  # tokens of a block, chunk or row
 SPLIT, NUMBER = "{split}", "{number"  # in the name of shards
 SHARD_NAME = re.compile(r"(?!\.)(?:[A-Za-z0-9._-]|\{split\}|\{number(?::0[1-9])?\})+")
-WRITE_TOKENS = 4 << 20  # tokens of one write
+WRITE_TOKENS = 4 << 20  # tokens per write
 
 
 def check_counts(settings: Any, *fields: str) -> None:
@@ -64,9 +65,9 @@ def require_torch(purpose: str) -> Any:
 
 
 def open_array(path: Path, dtype: np.dtype | None = None) -> np.ndarray:
-    """Return the array of a shard, memory-mapped: of an `.npy` or `.pt` file, or with `dtype` the raw ids of a file.
-
-    It is logged as `Loading shard: NAME`. OutputError: a `.pt` file without PyTorch. IntegrityError: a damaged file.
+    """Return the array of a shard, memory-mapped: from an `.npy` or `.pt` file, or with `dtype` from a file of raw ids.
+    The call is logged as `Loading shard: NAME`. OutputError: a `.pt` file without PyTorch. IntegrityError: a damaged
+    file.
     """
     if path.suffix == ".pt":
         tensors = load_tensors(path)
@@ -114,7 +115,7 @@ def write_array(path: Path, shape: tuple[int, ...], dtype: np.dtype, batches: It
 
 
 def write_tensor(path: Path, shape: tuple[int, ...], batches: Iterable[np.ndarray], lengths: np.ndarray | None) -> None:
-    """Write a `.pt` file: a LongTensor of `shape`, or the list of LongTensors of `lengths` that it is cut into.
+    """Write a `.pt` file: a LongTensor of `shape`, or with `lengths` a list of LongTensors of these lengths.
 
     Memory holds the whole tensor. OutputError: PyTorch cannot be imported.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The folders of finished forms: their manifests, checked before anything in them is used."""
+"""Reads the folders of finished forms. A manifest is checked before anything in its folder is used."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class _Manifest(msgspec.Struct):
 
 
 def read_manifest(folder: Path) -> dict[str, Any] | None:
-    """Return the manifest in the folder of a form; None if there is none. IntegrityError for a damaged one."""
+    """Return the manifest in the folder of a form; None if there is none. IntegrityError: a damaged manifest."""
     path = folder / MANIFEST
     manifest: dict[str, Any] | None = read_json(path, _Manifest)
     if manifest is not None:
@@ -57,14 +57,14 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
 
 
 def written_manifest(folder: Path) -> dict[str, Any]:
-    """Return the manifest of a form that this run has written. IntegrityError for a damaged one, or for none."""
+    """Return the manifest of a form that this run has written. IntegrityError: a damaged or missing manifest."""
     if (manifest := read_manifest(folder)) is None:
         raise damaged(folder / MANIFEST, "it is missing")
     return manifest
 
 
 def _check(manifest: dict[str, Any]) -> None:
-    """Raise ValueError or TypeError for what its form does not write."""
+    """Raise ValueError or TypeError if the manifest is not one that its form writes."""
     form = FORMS.get(manifest["form"])
     if form is None:
         raise ValueError(f"there is no form {manifest['form']!r}")
@@ -81,7 +81,8 @@ def _check(manifest: dict[str, Any]) -> None:
 
 
 def open_form(folder: str | Path, form: str, split: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Check the folder of a finished form and return (manifest, its entry of `split`). Contents are not read.
+    """Check the folder of a finished form; return its manifest, and the manifest's entry of `split`. The contents of
+    shards are not read.
 
     InputError: no manifest, a manifest of another form, a split that it lacks, a file that is missing or has another
     size, or a file that the manifest does not name. IntegrityError: a damaged manifest.

@@ -32,7 +32,7 @@ def pad_id(forms: Forms, tokenizer: Tokenizer) -> int:
 
 
 def check_forms(output: Output, tokenizer: Tokenizer) -> None:
-    """Raise before a run what the forms would raise at its end.
+    """Raise, before a run, the errors that the forms would raise at the end of the run.
 
     TokenizerError: a vocabulary too large for a dtype, or a missing padding id. OutputError: `pt` without PyTorch.
     """
@@ -62,7 +62,7 @@ def write_forms(
     """Write `<folder>/<form>/` for each form and return form -> manifest.
 
     token_parts  split -> token files; the key is "" in a run without splits
-    seed         seed of an order over all inputs. None: the order of the run, input after input
+    seed         seed of an order over the documents of all inputs. None: the order of the run, input after input
     only         name of the one form to write; "" writes all
 
     A folder that exists is kept. RecipeError: a split too small for a form.
