@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ids of pre-tokens: a table of the vocabulary's tokens, and merges of pairs for what the table lacks.
+"""Finds the ids of pre-tokens: by a table of the vocabulary's tokens, or by merges of pairs if the table lacks the
+pre-token.
 
-A token of up to 15 bytes is its own key of 16 bytes, with its length in the last byte. A longer one has a hash and its
-length as key, and its bytes are compared. A pair of ids and the id of the merged token share one number of 64 bits, so
-a look-up reads one place.
+A token of up to 15 bytes is its own key of 16 bytes, with its length in the last byte. The key of a longer token is a
+hash and its length; then its bytes are compared too. A pair of ids and the id of the merged token share one number of
+64 bits, so a look-up reads one place.
 """
 
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ at = np.uint64
 
 KEY_BYTES = 15
 LENGTH_SHIFT = np.uint64(56)
-LONG = np.uint64(0xFF) << LENGTH_SHIFT  # in the place of a length
+LONG = np.uint64(0xFF) << LENGTH_SHIFT  # used instead of a length
 ID_BITS = 21
 MAX_IDS = 1 << ID_BITS
 LEFT, RIGHT = np.uint64(2 * ID_BITS), np.uint64(ID_BITS)
@@ -149,12 +150,12 @@ def fill_pairs(left, right, merged, pairs):
 
 @kernel
 def merge_pairs(data, start, size, byte_ids, pairs, ids, merges, base, step):
-    """Merge the bytes data[start:start + size], always the leftmost pair with the smallest id; return the number of
-    ids.
+    """Merge the bytes data[start:start + size]: at each step the pair with the smallest merged id, the leftmost of
+    these. Return the number of ids.
 
     byte_ids  int32: the id of each byte
     ids       int32 scratch: the ids are at base, base + step, ...
-    merges    int32 scratch, laid out alike: what the id merges to with its successor
+    merges    int32 scratch with the same layout: the id to which this id and the next one merge
     """
     for k in range(size):
         ids[base + k * step] = byte_ids[at(utf8.byte_at(data, start + k))]
@@ -181,7 +182,7 @@ def merge_pairs(data, start, size, byte_ids, pairs, ids, merges, base, step):
 
 @kernel
 def find_merged(data, offsets, byte_ids, pairs):
-    """Whether the bytes of each token merge to this token alone (CPU only); true for an id without bytes."""
+    """Return whether the bytes of each token merge to exactly this token (CPU only); True for an id without bytes."""
     merged = np.ones(offsets.size - 1, np.bool_)
     longest = np.diff(offsets).max()
     ids, merges = np.empty(longest, np.int32), np.empty(longest, np.int32)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The cache of compiled kernels: `@kernel` compiles a function once per version, and every later process loads it.
 
-Numba's own cache asks whether the file of the caller has another time or size. It misses after a copy, and it keeps
-outdated code after an edit in a callee. This cache is keyed by content instead:
+Numba's own cache compares time and size of the caller's source file. So it misses after the file is copied, and it
+keeps outdated code after an edit in a function that is called. This cache is keyed by content instead:
 
     KEY     a digest of the sources of `curation/kernels`, `cpu_fallback` and `curation/base/measures.py`, of the
             version of Numba and of the minor version of Python
@@ -12,8 +12,9 @@ outdated code after an edit in a callee. This cache is keyed by content instead:
     file    one per function and argument types: a SHA-256, then the compiled code. A damaged file counts as missing
 
 A wheel can hold compiled kernels in INSTALLED (`make wheel`), for processors with the level x86-64-v3. They are used if
-their KEY is this one and FOLDER has nothing. If FOLDER cannot be written, it is a temporary folder, and SAVED is the
-one that cannot be written: its kernels are used. Kernels are loaded from FOLDER, SAVED and INSTALLED only.
+their KEY equals KEY and FOLDER lacks the kernel. If FOLDER cannot be written, a temporary folder is FOLDER instead, and
+SAVED is the folder that cannot be written. Its kernels are still used. Kernels are loaded from FOLDER, SAVED and
+INSTALLED only.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def _can_be_written(folder: Path) -> bool:
 
 
 def _temporary_folder(wanted: Path) -> Path:
-    """A folder for this process and its children, with an unpredictable name: code is loaded from it."""
+    """Make a folder for this process and its children. Its name is unpredictable, since code is loaded from it."""
     advice = "set NUMBA_CACHE_DIR to a writable folder"
     try:
         made = tempfile.mkdtemp(prefix="gpu-pipeline-kernels-")
@@ -121,7 +122,7 @@ numba.config.CACHE_DIR = str(FOLDER / GPU_KEY)  # for the cache of numba-cuda, w
 
 
 class KernelCache(NullCache):  # type: ignore[misc]
-    """The cache of one function, in the place of the cache that `njit(cache=True)` would have."""
+    """The cache of one function; it replaces the cache of `njit(cache=True)`."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         file = Path(function.__code__.co_filename)
@@ -137,8 +138,8 @@ class KernelCache(NullCache):  # type: ignore[misc]
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return the compiled function for the argument types `sig`, or None if no file has it.
 
-        Numba's own cache first registers all functions that code to compile may call (0.25 s). Compiled code needs only
-        the run-time library; the compiler registers them if it must run.
+        Numba's own cache first registers all functions that a compilation may need (0.25 s). Compiled code needs only
+        the run-time library; if the compiler must run, it registers the functions.
         """
         rtsys.initialize(target_context)
         for path in self._files(sig):
@@ -151,7 +152,8 @@ class KernelCache(NullCache):  # type: ignore[misc]
         return None
 
     def save_overload(self, sig: Any, cres: Any) -> None:
-        """Write the compiled function. A folder that cannot be written is no error: another process compiles again."""
+        """Write the compiled function. If the folder cannot be written, no error is raised: the next process compiles
+        again."""
         assert not cres.lifted and not cres.library.has_dynamic_globals, f"{self.name} cannot be cached"
         content = dumps(cres._reduce())
         path = next(self._files(sig))
@@ -176,7 +178,8 @@ class KernelCache(NullCache):  # type: ignore[misc]
 
 
 def kernel(function: Callable[..., Any]) -> Any:
-    """Compile a function with Numba on first call, without Python's lock, and cache the result for later processes."""
+    """Compile a function with Numba on its first call, and cache the result for later processes. It runs without the
+    GIL."""
     dispatcher = numba.njit(nogil=True)(function)
     dispatcher._cache = KernelCache(function)
     dispatcher._compilation_chain_init_hook = _load_no_extensions

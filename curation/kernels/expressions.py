@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Regular expressions of tokenizers as numbers, and the classes of characters that all but o200k tell apart.
+"""Numbers of tokenizers' regular expressions, and the classes of characters that all of them except o200k distinguish.
 
-Tables of a vocabulary have these numbers, and kernels compare with them.
+The tables of a vocabulary store these numbers; kernels compare with them.
 """
 
 OTHER, LETTER, NUMBER, SPACE, BLANK, BREAK, QUOTE = range(7)  # BLANK is U+0020, BREAK is CR or LF, QUOTE is "'"

@@ -3,13 +3,13 @@
 
 fastText adds float32 rows in the order of the text. Compilers may fuse or reorder such sums, and exp and log differ
 between CPUs and GPUs, so labels of nearly equal probability would depend on the machine. Here weights are int32 in
-units of a power of two, sums are int64, and the exponential is a polynomial in 31-bit fractions. Every step is exact or
-rounds at a fixed place: all machines give the same bits, in any order of the rows.
+units of a power of two, sums are int64, and the exponential is a polynomial in 31-bit fractions. Every step is exact,
+or rounds at a fixed digit. So all machines give the same bits, in any order of the rows.
 
-Results differ from fastText by rounding, mostly fastText's own. Weights here are off by at most 2^-29 of the largest;
-each float32 sum is off by 2^-24. Labels differ only between labels that are equally likely within this error. On 20 MB
-of real documents and 270,000 short texts all labels agree. Probabilities differ by at most 1.2e-6 for the first 1000
-characters, and by 5e-6 for whole documents, whose float32 sums are long.
+Results differ from fastText's only by rounding errors, mostly those of fastText. Weights here are off by at most 2^-29
+of the largest; each float32 sum is off by 2^-24. Labels differ only between labels that are equally likely within this
+error. On 20 MB of real documents and 270,000 short texts all labels agree. Probabilities differ by at most 1.2e-6 for
+the first 1000 characters, and by 5e-6 for whole documents, whose float32 sums are long.
 
 Quirks of fastText that are kept: bytes from 0x80 are hashed as negative numbers. A token `</s>` ends the text, and the
 end of a text counts as one. Tokens that start with `__label__` are not words. 1e-5 is added to each probability before
@@ -36,7 +36,7 @@ from curation.kernels.utf8 import byte_at, prefix_end
 # Positions in `settings` (int64).
 NUM_WORDS, MIN_CHARACTERS, MAX_CHARACTERS, BUCKETS, WORD_NGRAMS = 0, 1, 2, 3, 4
 DIMENSIONS, NUM_LABELS, HIERARCHICAL, SHIFT, RING = 5, 6, 7, 8, 9
-WANTED = 10  # the label whose score is computed; -1: the likeliest
+WANTED = 10  # the label whose score is computed; -1: the most likely label
 NUM_SETTINGS = 11
 
 FNV_START = np.uint64(2166136261)
@@ -52,12 +52,12 @@ THRESHOLD = round(1e-5 * CERTAIN)  # the search skips less likely branches of th
 LN2 = 1488522236  # ln 2 as a 31-bit fraction
 LARGEST = 22  # e^-22 is below 2^-31
 SCORE_UNITS = 1_000_000  # scores are in millionths
-UNKNOWN, SKIPPED = -1, -2  # numbers of tokens that are no word of the model, and of labels
+UNKNOWN, SKIPPED = -1, -2  # token numbers: no word of the model, and a label
 
 
 @kernel
 def hash_byte(h, byte):
-    """One step of fastText's 32-bit FNV-1a, which takes bytes as signed."""
+    """Return the hash `h` after one more byte, by fastText's 32-bit FNV-1a, which treats bytes as signed."""
     return np.uint64(np.uint32((h ^ np.uint64(np.int64(np.int8(byte)))) * FNV_PRIME))
 
 
@@ -95,7 +95,7 @@ def find_word_slot(data, first, last, h, slots, word_bytes, word_ends):
 
 @kernel
 def fill_slots(word_bytes, word_ends, slots):
-    """Insert all words into `slots`, which is -1 everywhere; of equal words the last wins."""
+    """Insert all words into `slots`, which is -1 everywhere; of equal words, the last one stays."""
     for word in range(word_ends.size - 1):
         first, last = word_ends[word], word_ends[word + 1]
         h = hash_bytes(word_bytes, first, last)
@@ -110,9 +110,9 @@ def is_space(byte):
 
 @kernel
 def window_of(data, first, end, window, windows, max_characters):
-    """(start, end) of one of the windows of data[first:end]: max_characters // windows characters from the middle of
-    the part number `window` of `windows` parts of equal size, without the rest of a token that began before the window
-    and ends in it. No step depends on the size of the text."""
+    """Return (start, end) of one window of data[first:end].  The text is divided into `windows` parts of equal size. A
+    window has max_characters // windows characters from the middle of part number `window`, without the rest of a token
+    that began before. The time does not depend on the size of the text."""
     start = first + (end - first) * (2 * window + 1) // (2 * windows)
     while start < end and byte_at(data, start) & 0xC0 == 0x80:
         start += 1
@@ -185,8 +185,8 @@ def remainder(h, divisor, reciprocal):
 
 @kernel
 def add_character(data, first, last, i, h):
-    """(hash of an n-gram with the character of `<token>` at `i`, the position after it). Positions first - 1 and last
-    are `<` and `>`."""
+    """Return the hash of an n-gram after the character of `<token>` at `i` is added, and the position after this
+    character. The positions `first` - 1 and `last` stand for `<` and `>`."""
     if i < first:
         h = hash_byte(h, 0x3C)
     elif i == last:
@@ -208,7 +208,7 @@ def code_of_word(h):
 
 @kernel
 def add_word(h, code):
-    """Hash of a word n-gram with one word more."""
+    """Return the hash of a word n-gram after one more word."""
     return h * WORD_NGRAM_PRIME + code
 
 
@@ -227,7 +227,7 @@ def exp_minus(x, shift):
     halvings = x // LN2
     x -= halvings * LN2
     value = ONE
-    for k in range(10, 0, -1):  # x is below ln 2: the first term left out is below 2^-31
+    for k in range(10, 0, -1):  # x is below ln 2, so the first omitted term is below 2^-31
         value = ONE - (x * value >> 31) // k
     return value >> halvings
 
@@ -251,13 +251,14 @@ def logistic(x, shift):
 
 @kernel
 def scale_score(score, factor):
-    """A 62-bit fraction times a 31-bit one."""
+    """Return the product of a 62-bit fraction and a 31-bit fraction, as a 62-bit fraction."""
     return (score >> 31) * factor + ((score & (ONE - 1)) * factor >> 31)
 
 
 @kernel
 def best_leaf(settings, output, tree, scratch):
-    """(likeliest label of a hierarchical softmax, its score): depth first, left child first, as fastText does."""
+    """Return the most likely label of a hierarchical softmax, and its score. The search is depth first, left child
+    first, as in fastText."""
     dimensions, labels, shift = settings[DIMENSIONS], settings[NUM_LABELS], settings[SHIFT]
     best, label = THRESHOLD, np.int64(-1)
     node, score = 2 * labels - 2, CERTAIN
@@ -294,7 +295,8 @@ def score_of_leaf(settings, output, tree, scratch):
 
 @kernel
 def share_of_label(settings, scratch, label, total):
-    """(label, its score) of a softmax, from the likeliest label and the sum of exponentials that are 1 for it."""
+    """Return a label and its score by a softmax. `label` is the most likely label; `total` is the sum of exponentials,
+    scaled so that this label has 1."""
     dimensions, shift, wanted = settings[DIMENSIONS], settings[SHIFT], settings[WANTED]
     if wanted < 0:
         return label, (CERTAIN // total + TINY) << 31
@@ -304,7 +306,8 @@ def share_of_label(settings, scratch, label, total):
 
 @kernel
 def score_tree(settings, output, tree, scratch):
-    """(label, its score) of a hierarchical softmax: the wanted label, or else the likeliest."""
+    """Return a label and its score by a hierarchical softmax: the wanted label, or the most likely one if none is
+    wanted."""
     if settings[WANTED] >= 0:
         return settings[WANTED], score_of_leaf(settings, output, tree, scratch)
     return best_leaf(settings, output, tree, scratch)
@@ -312,7 +315,7 @@ def score_tree(settings, output, tree, scratch):
 
 @kernel
 def in_millionths(label, score):
-    """A label and its score; (-1, 0) for no label."""
+    """Return a label and its score in millionths; (-1, 0) if there is no label."""
     if label < 0:
         return label, np.int64(0)
     return label, ((score >> 31) * SCORE_UNITS + (ONE >> 1)) >> 31

@@ -34,8 +34,8 @@ def read_ranges(descriptor, starts, lengths, out):
 
 
 def read_pieces(path: Path, starts: np.ndarray, lengths: np.ndarray, out: np.ndarray) -> None:
-    """Read byte ranges of a file (int64 arrays) to `out` (uint8), one after the other. IntegrityError if the file is
-    too short."""
+    """Read byte ranges of a file (int64 arrays) to `out` (uint8), one after the other. Raise IntegrityError if the file
+    is too short."""
     done = 0
     with open(path, "rb", buffering=0) as file:
         while True:

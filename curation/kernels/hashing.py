@@ -39,7 +39,8 @@ def unmix64(x):
 
 @kernel
 def combine64(left, right):
-    """Order-dependent hash of two uint64; cheaper than `mix64`, good enough for tables inside one document."""
+    """Return a hash of two uint64 that depends on their order. It is cheaper than `mix64`, and good enough for tables
+    of one document."""
     x = left * FMIX_1 + right
     x ^= x >> np.uint64(32)
     x *= GOLDEN
@@ -51,8 +52,8 @@ def combine64(left, right):
 def load64(data, i):
     """The eight bytes data[i:i + 8] as a little-endian uint64.
 
-    Byte by byte, because CUDA has no unaligned loads. LLVM merges them into one load on x86 if the index is unsigned; a
-    signed index may be negative, which costs a check per byte.
+    The load is written byte by byte, since CUDA has no unaligned loads. On x86, LLVM merges the bytes into one load if
+    the index is unsigned; a signed index may be negative, which costs a check per byte.
     """
     j = np.uint64(i)
     return (
@@ -92,7 +93,7 @@ def load_tail(data, i, count):
 
 @kernel
 def eight_bytes(data, blocks, i, end):
-    """A block whose first bytes are data[i:min(end, i + 8)]; what follows them is unspecified."""
+    """Return a block whose first bytes are data[i:min(end, i + 8)]; the bytes after them are unspecified."""
     j = i >> 3
     if j + 1 >= blocks.size:
         return load_tail(data, i, min(end - i, 8))

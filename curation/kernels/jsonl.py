@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JSON Lines: validates a line as strictly as a JSON parser, and copies the text and the id out.
+"""Parses JSON Lines: validates each line as strictly as a JSON parser, and copies its text and its id.
 
-A line is PLAIN if it is one object with plain keys, the wanted keys at most once, numbers that a double holds exactly,
-no lone surrogate, and valid UTF-8. Other lines are UNUSUAL: orjson parses them and decides. This parser may refuse a
-valid line, but never accepts an invalid one. It holds no lock and builds no Python objects.
+A line is PLAIN if it is one object in valid UTF-8, with plain keys, each wanted key at most once, numbers that a double
+represents exactly, and no lone surrogate. Other lines are UNUSUAL: orjson parses them and decides. This parser may
+refuse a valid line, but never accepts an invalid one. It runs without the GIL and builds no Python objects.
 """
 
 import numpy as np
@@ -39,8 +39,8 @@ def find_newline(data, start, end):
 
 @kernel
 def _mark_special(x):
-    """Non-zero if one of eight bytes is a quote, a backslash, a control character or above 0x7F; which byte is not
-    reliable (Hacker's Delight, 6-1)."""
+    """Return a number that is not 0 if one of eight bytes is a quote, a backslash, a control character or above 0x7F.
+    Which bit is set is not reliable (Hacker's Delight, 6-1)."""
     q = x ^ np.uint64(0x2222222222222222)
     b = x ^ np.uint64(0x5C5C5C5C5C5C5C5C)
     below_space = (x - np.uint64(0x2020202020202020)) & ~x
@@ -130,7 +130,8 @@ def hex4(data, i, end):
 
 @kernel
 def escape(data, i, end):
-    """(code point, bytes read) of the escape with its backslash at `i`; 0 bytes for an escape that is not plain."""
+    """Return the code point and the size in bytes of the escape whose backslash is at `i`; size 0 for an escape that is
+    not plain."""
     if i + 1 >= end:
         return 0, 0
     c = data[i + 1]
@@ -170,7 +171,7 @@ def _copy_plain(data, start, end, out, o):
         x = load64(data, i)
         store64(
             out, i + shift, x
-        )  # `out` is as long as the data and never ahead of it: later writes replace the excess
+        )  # `out` is as long as the data, and never filled beyond the position read: later writes overwrite the excess
         if _mark_special(x):
             break
         i += 8
@@ -376,7 +377,8 @@ def _copy_integer(data, i, end, out, o):
 
 @kernel
 def _parse_line(data, i, end, text_key, id_key, texts, text_end, ids, id_end):
-    """(PLAIN or UNUSUAL, end of `texts`, end of `ids`, whether the line has an id)."""
+    """Parse one line. Return its status (PLAIN or UNUSUAL), the ends of `texts` and `ids`, and whether the line has an
+    id."""
     i = skip_space(data, i, end)
     has_text = False
     has_id = False

@@ -3,7 +3,7 @@
 
 Logarithms (base 10) are integers in units of 10^-7, the precision that ARPA files have, so sums are exact: all machines
 give the same bits, in any order. Words are runs of bytes without ASCII white space, as KenLM's Python package splits
-them. Each line of a text is a sentence between `<s>` and `</s>`; a line without words is none.
+them. Each line of a text is a sentence between `<s>` and `</s>`; a line without words is no sentence.
 
 A hash table holds the n-grams of all orders. The key of an n-gram is a 64-bit hash of its words, chained from the last
 word to the first: the keys of all n-grams that end at a word share their steps.
@@ -11,8 +11,8 @@ word to the first: the keys of all n-grams that end at a word share their steps.
 settings   int64[NUM_SETTINGS]
 entries    uint64[2 * slots]: key and weights of each slot; weights are 0 in a free slot. Bit 63 of the weights is set,
            bits 32 to 62 are the negative log probability, bits 0 to 31 the back-off weight (signed)
-scratch    int64[3 * order]: hashes of the words before, the latest first; back-off weights of the contexts that end
-           before a word, by length; and of those that end with it
+scratch    int64[3 * order]: hashes of the words of the history, the latest first; then two rows of back-off weights by
+           length: of contexts that end before a word, and of those that end with it
 """
 
 import numpy as np
@@ -59,7 +59,7 @@ def hash_span(data, first, last):
 
 @kernel
 def longer_key(key, word):
-    """Key of an n-gram with one word more before it."""
+    """Return the key of an n-gram after a word is put before it."""
     return mix64(combine64(key, word))
 
 
@@ -119,7 +119,8 @@ def longest_word(data, first, last):
 
 @kernel
 def parse_number(data, first, last):
-    """(the decimal number data[first:last] in units of 10^-DIGITS, rounded half away from zero; whether it is one)."""
+    """Return the decimal number data[first:last] in units of 10^-DIGITS, rounded half away from zero, and whether the
+    bytes are a number."""
     i = first
     negative = i < last and data[i] == 0x2D
     if i < last and (data[i] == 0x2D or data[i] == 0x2B):
@@ -232,8 +233,8 @@ def parse_ngram(data, first, last, order, entries):
 
 @kernel
 def parse_section(data, position, order, count, entries):
-    """Read `count` lines of n-grams of `order` words from `position` on. Return (fault, the position after them or that
-    of the line with the fault, whether the model has each n-gram without its first word)."""
+    """Read `count` lines of n-grams of `order` words from `position` on. Return three results: the fault; the position
+    after the lines, or of the line with the fault; and whether the model has each n-gram without its first word."""
     closed = True
     for _ in range(count):
         end = position

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Entries of a list that texts hold: hosts with their parents, words, parts. Both engines call this on
-the CPU.
+"""Counts the entries of a list that occur in texts: as hosts or their parent domains, as words, or as parts of the
+text. Both engines call this on the CPU.
 
 Entries are 64-bit hashes in ascending order, `keys`, found by their first bits: `starts[b]` is the first key whose
-first bits are `b`. Words and parts are compared after folding: letters and digits alone, in lower case.
+first bits are `b`. Words and parts are compared after folding: only letters and digits remain, in lower case.
 """
 
 import numpy as np
@@ -18,9 +18,9 @@ at = np.uint64  # unsigned indices need no test for negatives
 DOT, ZERO, NINE, COLON, BLANK = 46, 48, 57, 58, 32
 FINAL_SIGMA, SIGMA = 0x3C2, 0x3C3
 SELECTORS = 0xE0100  # the first of 240 marks above those of `marks`
-PADDING = 8  # bytes after a folded text
+PADDING = 8  # zero bytes after a folded text
 MAX_WORDS = 16  # of an entry
-PREFIXES = 6  # bytes of an entry that select it
+PREFIXES = 6  # first bytes of an entry by which it is looked up
 SLOTS = 16  # bits
 LONGEST = 64  # a bit of a mask stands for this number of bytes or more
 
@@ -37,14 +37,15 @@ def find(key, keys, starts, shift):
 
 @kernel
 def hash_values(data, offsets, out):
-    """Write the first 64 bits of the hash of each value, by which a list is searched."""
+    """Write the first 64 bits of the hash of each value; lists are searched by these."""
     for row in range(offsets.size - 1):
         out[row] = murmur3_x64_128(data, offsets[row], offsets[row + 1])[0]
 
 
 @kernel
 def _has_parents(data, start, end):
-    """Whether a host is a name: an IPv6 address has a colon, an IPv4 address ends in digits."""
+    """Whether a host has parent domains, as a name has. An IPv6 address (with a colon) and an IPv4 address (which ends
+    in digits) have none."""
     i = end
     digits = True
     while i > start and data[i - 1] != DOT:
@@ -57,7 +58,8 @@ def _has_parents(data, start, end):
 
 @kernel
 def count_values(data, offsets, with_parents, keys, starts, shift, counts):
-    """Count the entries that equal each value, or with `with_parents` also what follows a dot in it."""
+    """Count for each value the entries that equal it. With `with_parents`, also count entries that equal the part after
+    any of its dots."""
     for row in range(offsets.size - 1):
         start, end = offsets[row], offsets[row + 1]
         if start == end:
@@ -73,7 +75,8 @@ def count_values(data, offsets, with_parents, keys, starts, shift, counts):
 def _fold(data, i, end, separated, out, ascii_folded, pages, records, flags, lower, marks):
     """Write the letters and digits of data[i:end] to `out` in lower case; return their end, after which are zeros.
 
-    A mark that follows one belongs to it. With `separated`, a blank follows the last of them before another character.
+    A mark that follows a letter or digit belongs to it. With `separated`, one blank stands for a sequence of other
+    characters.
     """
     o = 0
     inside = False  # letters and digits
@@ -124,7 +127,7 @@ def _hash(folded, i, end):
 
 @kernel
 def _slot(folded, i, size):
-    """The slot of the first `size` bytes."""
+    """Return the slot in `filters` for the first `size` bytes."""
     return (load64(folded, i) & low_bytes(size)) * GOLDEN >> np.uint64(64 - SLOTS)
 
 
@@ -137,8 +140,9 @@ def _word_end(folded, i):
 
 @kernel
 def hash_folded(data, offsets, separated, buffer, unicode, out, sizes, filters):
-    """The hash of each folded entry and its size: words if `separated`, else bytes; 0 if nothing is left. Fill
-    `filters`, of bytes alone.
+    """Write the hash of each folded entry and its size: words if `separated`, else bytes; 0 if nothing is left.
+
+    Fill `filters` if not `separated`.
 
     filters   uint64[PREFIXES, 2^SLOTS]: the sizes of entries, as bits, by their first bytes; row k for k + 1 bytes
     """
@@ -162,8 +166,8 @@ def hash_folded(data, offsets, separated, buffer, unicode, out, sizes, filters):
 
 @kernel
 def count_words(data, offsets, buffer, unicode, lengths, keys, starts, shift, stamps, counts):
-    """Count the different entries whose words follow one another in each text. Bit k of `lengths`: some have k + 1
-    words."""
+    """Count for each text the distinct entries whose words occur in it one after the other. Bit k of `lengths`: some
+    entries have k + 1 words."""
     ascii_folded, pages, records, flags, lower, marks = unicode
     recent = np.zeros(MAX_WORDS, np.uint64)
     for row in range(offsets.size - 1):
@@ -193,7 +197,7 @@ def count_words(data, offsets, buffer, unicode, lengths, keys, starts, shift, st
 
 @kernel
 def count_parts(data, offsets, buffer, unicode, filters, lengths, keys, starts, shift, stamps, counts):
-    """Count the different entries that each folded text contains. `lengths`: the different sizes of entries."""
+    """Count the distinct entries that each folded text contains. `lengths`: the distinct sizes of entries."""
     ascii_folded, pages, records, flags, lower, marks = unicode
     used = 0
     for length in lengths:

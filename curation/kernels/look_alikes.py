@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Letters that look the same, as Unicode tables with which `rewrite` writes one of them (`RewriteSteps.look_alikes`).
+"""Letters that look the same, as Unicode tables. With these, `rewrite` writes one letter for all of a group
+(`RewriteSteps.look_alikes`).
 
-No two letters of one alphabet are taken for one, but for those of SPELLINGS, so that no text loses a difference:
+Two letters of one alphabet are never treated as the same, except those of SPELLINGS, so no text loses a distinction:
 
     LETTERS    cased letters of different scripts, in lower case, by the data of UTS #39 (Unicode 17), which
                `tests/scripts/make_look_alikes.py` reads
     SPELLINGS  letters of one script for which languages have one or the other: Arabic and Persian kaf and yeh, heh of
                Urdu; cedilla and comma of Romanian
 
-Letters that are drawn as apostrophes count as punctuation. The stroke that lengthens Arabic words is invisible, and so
-are code points that Unicode keeps for ignorable characters.
+Letters that are drawn as apostrophes count as punctuation. The stroke that lengthens Arabic words counts as invisible,
+and so do code points that Unicode reserves for ignorable characters.
 """
 
 from functools import cache
@@ -27,12 +28,12 @@ LETTERS = (
 SPELLINGS = "كک يی هہ şș ţț"
 APOSTROPHES = "".join(map(chr, (*range(0x2B9, 0x2C0), 0x2C8, 0x2EE)))
 TATWEEL = "\u0640"
-# Code points that Unicode keeps for ignorable characters: Default_Ignorable_Code_Point of the category Cn.
+# Code points that Unicode reserves for ignorable characters: Default_Ignorable_Code_Point of the category Cn.
 KEPT_IGNORABLE = (
     0x2065, *range(0xFFF0, 0xFFF9), 0xE0000, *range(0xE0002, 0xE0020), *range(0xE0080, 0xE0100),
     *range(0xE01F0, 0xE1000),
 )  # fmt: skip
-# Characters of those that `compare: visible` ignores that are drawn, such as the end of a verse, or that lay out
+# Characters that `compare: visible` ignores, although they are drawn, such as the end of a verse, or lay out
 # hieroglyphs and annotations.
 DRAWN = (
     ord(TATWEEL),
@@ -42,8 +43,8 @@ DRAWN = (
 
 
 def blank_characters() -> np.ndarray:
-    """Return for each code point (bool, 0x110000) whether nothing is drawn: white space, control characters and what
-    `compare: visible` ignores, but DRAWN."""
+    """Return for each code point (bool, 0x110000) whether nothing is drawn. That is so for white space, control
+    characters, and characters that `compare: visible` ignores, except DRAWN."""
     base = tables.load_tables()
     points = np.arange(0x110000)
     flags = base.flags[base.records_of(points)]
@@ -68,10 +69,9 @@ def class_of(members: np.ndarray) -> str:
 
 @cache
 def load_look_alikes() -> tables.UnicodeTables:
-    """The tables in which `lower` leads to the first letter of each group, after lower case. Read-only.
-
-    White space is punctuation there, which becomes a space. A character of NFKC_MAYBE has no flag if its form is one
-    character that becomes a space as it does.
+    """Return read-only tables in which `lower` leads to the first letter of each group, after lower case.  In these
+    tables, white space counts as punctuation, which becomes a space. A character of NFKC_MAYBE loses this flag if its
+    normal form is one character, and both become a space.
     """
     import unicodedata2
 
@@ -97,7 +97,8 @@ def load_look_alikes() -> tables.UnicodeTables:
 def _with(
     base: tables.UnicodeTables, records: np.ndarray, flags: np.ndarray, lower: np.ndarray
 ) -> tables.UnicodeTables:
-    """The tables with other flags and distances, by code point: each that changes gets a record of its own."""
+    """Return the tables with new flags and distances, given by code point. Each code point that changes gets its own
+    record."""
     changed = np.flatnonzero((flags != base.flags[records]) | (lower != base.lower[records]))
     numbers = records.copy()
     numbers[changed] = len(base.flags) + np.arange(len(changed))

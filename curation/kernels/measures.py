@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of the measures of one document, which `curation.base.measures` defines and the scans of the engines call.
+"""Parts of the measures of one document. `curation.base.measures` defines the measures; the scans of both engines call
+these functions.
 
 Arrays; "int" is int64:
 
@@ -12,9 +13,9 @@ active, active_hash, active_slot   int, uint64, int, one per word: positions of 
 keys, counts           uint64 and int32: the table; a power of two of slots, at least twice the words
 out                    int, (measures, rows); column `row` belongs to this document
 
-An n-gram can repeat only where its first and its last (n-1)-gram repeat. So each length looks only at the positions
-that repeat for the length before: on real text one word in three for 3-grams, one in a hundred for 6-grams. This makes
-the pass memory-bound instead of hash-bound.
+An n-gram can repeat only where its first and its last (n-1)-gram repeat. So for each length, only positions that repeat
+for the length before are read: on real text one word in three for 3-grams, one in a hundred for 6-grams. So memory
+limits the speed, not hashing.
 """
 
 from collections import namedtuple
@@ -35,7 +36,7 @@ SHORT_LINE_CHARACTERS = 30
 ELLIPSIS_END, ELLIPSIS_CHARACTER_END, PUNCTUATED_END = 1, 2, 4
 BULLET_START, STAR_START = 1, 2
 IS_FIRST, IS_PROSE = 1, 2
-BACKTICK, TILDE, MIN_FENCE, MAX_FENCE = 96, 126, 3, 1 << 28  # no longer fence fits the int32 of an engine
+BACKTICK, TILDE, MIN_FENCE, MAX_FENCE = 96, 126, 3, 1 << 28  # the code of a longer fence would not fit int32
 BARE, OF_TILDES = 1, 2
 
 
@@ -50,7 +51,8 @@ def _is_space(data, i, end, pages, records, lanes):
 
 @kernel
 def url_start(data, i, word, end, pages, records, lanes):
-    """Distance from `i`, a ':' or '.', back to the start of a URL; 0 if there is none, or if white space follows."""
+    """Return the distance from `i`, a ':' or '.', back to the start of a URL; 0 if there is no URL, or if white space
+    follows."""
     if byte_at(data, i) == 46:
         if (
             i - word >= 3
@@ -163,5 +165,6 @@ def fence_code(data, word, end):
 
 @kernel
 def closes_fence(code, opening):
-    """Whether a fence is bare, of the character of the opening one, and as long or longer (CommonMark)."""
+    """Whether a fence closes the fence `opening` (CommonMark): it is bare, has the same character, and is at least as
+    long."""
     return code & BARE != 0 and code & OF_TILDES == opening & OF_TILDES and code >> 2 >= opening >> 2

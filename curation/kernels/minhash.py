@@ -2,7 +2,7 @@
 """Near-duplicates: parts of n-gram hashes, MinHash signature, band keys, exact overlap.
 
 A word has the hash of `kernels.words`, a character its mixed code point. The hash of an n-gram is the polynomial of its
-items in `BASE` modulo 2^64, mixed at the end. It rolls: one multiplication per item.
+items in `BASE` modulo 2^64, mixed at the end. The hash rolls: each further item costs one multiplication.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ at = np.uint64  # unsigned indices need no test for negatives, so LLVM vectorise
 
 BASE = GOLDEN  # odd; the largest power of 2 in BASE - 1 is 4, so swapped words collide for 1 in 2^62 pairs
 EMPTY = np.uint32(0xFFFFFFFF)  # every item of the signature of a document without n-grams
-NO_KEY = np.uint64(0)  # band key of a document without n-grams, and of no other
+NO_KEY = np.uint64(0)  # band key of documents without n-grams; no other document has it
 
 
 @kernel

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts of n-grams, for the training of language models; on the host only.
+"""Counts n-grams for the training of language models; on the host only.
 
-A row holds an n-gram from its last word to its first, as numbers of words: rows in order are sorted by suffixes. PAD
-follows BEGIN in rows of n-grams that begin a sentence.
+A row has the numbers of an n-gram's words, from its last word to its first. So the order of rows sorts n-grams by their
+last words. PAD follows BEGIN in rows of n-grams that begin a sentence.
 """
 
 import numpy as np
@@ -10,14 +10,14 @@ import numpy as np
 from curation.kernels.cache import kernel
 from curation.kernels.language_model import hash_span, is_space
 
-PAD, BEGIN, END, UNKNOWN = 0, 1, 2, 3  # numbers of words, which words follow
-LINE_END = np.uint64(0)  # in place of a hash
+PAD, BEGIN, END, UNKNOWN = 0, 1, 2, 3  # reserved word numbers; the numbers of words come after them
+LINE_END = np.uint64(0)  # used instead of a hash
 
 
 @kernel
 def find_words(data, offsets, left_out, hashes, starts, ends):
     """Write the hash and the bounds of each word of all texts, and LINE_END after the words of each line. `left_out`
-    are hashes of words that are skipped. Return the number of items."""
+    are hashes of words that are skipped. Return the number of items written."""
     count = 0
     for row in range(offsets.size - 1):
         i, stop = offsets[row], offsets[row + 1]
@@ -47,7 +47,7 @@ def find_words(data, offsets, left_out, hashes, starts, ends):
 
 @kernel
 def make_rows(words, rows):
-    """Write a row for each word and each END: the n-gram that it ends. `words` are whole sentences."""
+    """Write a row for each word and each END, with the n-gram that ends there. `words` has complete sentences."""
     order = rows.shape[1]
     before = 0  # words of the sentence before
     for k in range(words.size):
@@ -69,7 +69,7 @@ def _precedes(keys, a, b):
 
 @kernel
 def _sift(keys, heads, heap, size, index):
-    """Move the block at `index` of the heap down to where its row belongs."""
+    """Move the block at `index` of the heap down to the position of its row in the order."""
     while True:
         child = 2 * index + 1
         if child >= size:
@@ -91,8 +91,8 @@ def begin_merge(keys, heads, heap, size):
 
 @kernel
 def merge_blocks(keys, values, heads, ends, heap, size, out_keys, out_values):
-    """Merge sorted blocks until the output is full: rows with equal keys become one, their values are added. Return
-    (rows written, blocks that are left)."""
+    """Merge sorted blocks until the output is full: rows with equal keys become one, their values are added. Return the
+    number of rows written, and of blocks that remain."""
     count = 0
     while size:
         block = heap[0]
@@ -122,7 +122,7 @@ def merge_blocks(keys, values, heads, ends, heap, size, out_keys, out_values):
 def count_orders(rows, counts, last, raw, left, out_keys, out_values, out_count):
     """Count the n-grams of all orders in sorted rows, batch by batch.
 
-    last        the row before, zero at first; after all batches, a row of zeros ends the last n-grams
+    last        the previous row, initially zeros; after all batches, a row of zeros ends the last n-grams
     raw, left   int64 per order: occurrences of the n-gram that `last` ends, and its different words to the left
     out_keys    int32[order, space, order]: finished n-grams of each order
     out_values  int64[order, space, 2]: adjusted count (Kneser and Ney 1995) and occurrences
@@ -154,8 +154,8 @@ def count_orders(rows, counts, last, raw, left, out_keys, out_values, out_count)
 
 @kernel
 def find_lower(rows, position, lower_rows, lower, out):
-    """For each row the number in `lower` of the row without its last column; both are sorted. Return the position in
-    `lower_rows` for the next rows, or -1 for a row without one."""
+    """Write for each row the number in `lower` of the row without its last column; both are sorted. Return the position
+    in `lower_rows` for the next rows, or -1 if a row has no such number."""
     width = lower_rows.shape[1]
     for row in range(len(rows)):
         while position < len(lower_rows):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of n-grams and their owners, such as those of evaluation texts: for look-ups by the engines."""
+"""Tables of n-grams, in which engines look up the owner of an n-gram, such as an evaluation set."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from curation.kernels.hashing import table_mask
 from curation.kernels.ngrams import FREE, fill_table
 
-TABLES_AT_ONCE = 8  # kept per process
+TABLES_AT_ONCE = 8  # tables cached per process
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +27,8 @@ class NgramTable:
 
 
 def table_of(names: Sequence[str], hashes: np.ndarray, owner: np.ndarray) -> NgramTable:
-    """The table of n-gram hashes (uint64, distinct); `owner` (int32, as long) has the index into `names` of each."""
+    """Return the table of distinct n-gram hashes (uint64). `owner` (int32) has for each hash the index of its owner in
+    `names`."""
     slots = int(table_mask(len(hashes))) + 1
     keys, owners = np.zeros(slots, np.uint64), np.full(slots, FREE, np.int32)
     fill_table(hashes, owner, keys, owners)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hash tables of n-grams: of evaluation texts, looked up on CPU and GPU, and of kept documents, on the host only.
+"""Hash tables of n-grams: of evaluation texts, looked up on CPU and GPU; and of kept documents, on the host only.
 
-The second kind decides document by document, since each decision depends on the one before.
+For kept documents, the host decides about one document after the other, since each decision depends on those before.
 """
 
 import numpy as np
@@ -31,7 +31,7 @@ def fill_table(hashes, owner, keys, owners):
 
 @kernel
 def _commonest(values, count):
-    """The most frequent of values[:count], the smallest of ties; sorts them in place."""
+    """Return the most frequent of values[:count], the smallest of ties; sort these values in place."""
     values[:count].sort()
     best = values[0]
     longest = length = 0
@@ -44,7 +44,8 @@ def _commonest(values, count):
 
 @kernel
 def _probe(keys, owners, key):
-    """The slot that holds `key`, or the free slot for it, in a table of any size: its place is a share of the hash."""
+    """The slot that holds `key`, or the free slot for it, in a table of any size. The hash is scaled to the size of the
+    table."""
     slots = np.uint64(len(keys))
     slot = (key >> np.uint64(32)) * slots >> np.uint64(32)
     while owners[slot] != FREE and keys[slot] != key:

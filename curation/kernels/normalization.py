@@ -11,7 +11,8 @@ from curation.kernels.tables import UNICODE_VERSION
 
 
 def normalize(documents: pa.LargeStringArray | Iterable[str], form: str) -> pa.LargeStringArray:
-    """The documents (no nulls) in the form "nfc" or "nfkc" of Unicode 17; EngineError if unicodedata2 has another."""
+    """Return documents without nulls in the form "nfc" or "nfkc" of Unicode 17. Raise EngineError if unicodedata2 has
+    another version."""
     if unicodedata2.unidata_version != UNICODE_VERSION:
         raise EngineError(
             f"unicodedata2 has Unicode {unicodedata2.unidata_version}, expected {UNICODE_VERSION}. "

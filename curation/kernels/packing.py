@@ -8,13 +8,13 @@ from curation.kernels.cache import kernel
 
 @kernel
 def best_fit(lengths, capacity):
-    """The bin (int32) of each item, bins numbered in the order of opening.
+    """Return the bin (int32) of each item; bins are numbered in the order in which they are opened.
 
     lengths    integers, at most `capacity`
 
-    An item goes into the fullest bin with enough room; among ties, into the bin that became so full last. Bins of equal
-    room form a linked list, and a tree over 0..capacity counts them: a search takes log2(capacity) steps. Host only,
-    since it allocates.
+    An item goes into the fullest bin with enough room; among ties, into the bin that reached this level last. Bins with
+    equal free room form a linked list, and a tree over 0..capacity counts them, so a search takes log2(capacity) steps.
+    Host only, since it allocates.
     """
     leaves = 1
     while leaves <= capacity:
@@ -50,7 +50,7 @@ def _add(tree, node, change):
 
 @kernel
 def _smallest_room(tree, leaves, min_room):
-    """The smallest room >= `min_room` of a bin; `leaves` if no bin has it."""
+    """Return the smallest free room of a bin that is at least `min_room`; `leaves` if no bin has enough."""
     node = leaves + min_room
     while tree[node] == 0:
         while node % 2:  # a right child: the next leaf belongs to an ancestor

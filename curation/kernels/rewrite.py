@@ -59,7 +59,7 @@ class RewriteSteps(NamedTuple):
     spaceless: bool = False
 
 
-# What eyes compare; digits count. An index notes the version; 2: NFKC and letters that look the same.
+# The steps of `compare: visible`; digits count. An index stores the version; 2: NFKC and letters that look the same.
 VISIBLE_VERSION = 2
 VISIBLE = RewriteSteps(unicode="nfkc", characters="visible", lowercase=True, look_alikes=True)
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Letters by script: Unicode's property Script, with the codes of ISO 15924. Both engines call this on the CPU.
+"""Counts letters by script: Unicode's property Script, with the codes of ISO 15924. Both engines call this on the CPU.
 
 A letter is a character of a category L* whose script is neither Common nor Inherited. Marks, digits and the Japanese
-`ー`, which is Common, are none. ASCII is counted in blocks of 8 bytes.
+`ー`, which is Common, are no letters. ASCII is counted in blocks of 8 bytes.
 
-Unicode has Han, hiragana and katakana apart; labels of languages do not (`jpn_Jpan`, `cmn_Hani`, `kor_Hang`). So the
-main script of a text takes the three as one: `Jpan` with at least one kana of KANA_SHARE letters, else `Hani`.
+Unicode separates Han, hiragana and katakana; labels of languages do not (`jpn_Jpan`, `cmn_Hani`, `kor_Hang`). So the
+main script of a text counts the three as one: `Jpan` if at least one in KANA_SHARE letters is kana, else `Hani`.
 """
 
 from functools import cache
@@ -37,7 +37,7 @@ CODES = tuple(
 )
 NO_SCRIPTS = 3  # Unknown, Common, Inherited: the first
 JAPANESE, HAN, KANA = "Jpan", "Hani", ("Hira", "Kana")
-# Codes of several scripts: their letters are those of each.
+# Codes that stand for several scripts: their letters are the letters of all of these.
 JOINED = {JAPANESE: (HAN, *KANA), "Hrkt": KANA, "Kore": ("Hang", HAN), "Hanb": (HAN, "Bopo")}
 KANA_SHARE = 10
 LATIN = CODES.index("Latn")
@@ -86,8 +86,8 @@ def letter_counts(data: np.ndarray, offsets: np.ndarray) -> np.ndarray:
 
 
 def main_scripts(counts: np.ndarray) -> np.ndarray:
-    """Return the script that most letters of each text are of, as an index of MAIN, int16; -1 without letters. Of
-    equal ones it is the first of MAIN, in which codes are in alphabetical order."""
+    """Return the script with most letters in each text, as an index of MAIN, int16; -1 without letters. Among ties it
+    is the first of MAIN, whose codes are in alphabetical order."""
     ranked = np.zeros((len(counts), len(MAIN)), np.int32)
     columns = {code: column for column, code in enumerate(MAIN)}
     known = [number for number, code in enumerate(CODES) if code in columns]
@@ -101,5 +101,6 @@ def main_scripts(counts: np.ndarray) -> np.ndarray:
 
 
 def letters_of(counts: np.ndarray, code: str) -> np.ndarray:
-    """Return the letters of each text that are of a script, or of one of the scripts of a code of JOINED; int64."""
+    """Return the number of letters of each text that belong to a script, or to one of the scripts of a code of JOINED;
+    int64."""
     return counts[:, [CODES.index(part) for part in JOINED.get(code, (code,))]].sum(axis=1)

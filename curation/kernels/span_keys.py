@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keys of spans of text. Spans whose ends differ by a few bytes mostly have equal keys. Both engines run this on the
-host."""
+"""Computes keys of spans of text. If two spans differ only by a few bytes at their ends, their keys are usually equal.
+Both engines run this on the host."""
 
 import numpy as np
 
@@ -10,8 +10,8 @@ from curation.kernels.spans import BASE
 
 
 def span_keys(data: np.ndarray, starts: np.ndarray, stops: np.ndarray, length: int) -> np.ndarray:
-    """Return a hash (uint64) of each span data[start:stop]: of the `length` bytes in it that have the least hash, or of
-    all bytes of a shorter span."""
+    """Return a hash (uint64) for each span data[start:stop]: of the `length` consecutive bytes in it whose rolling hash
+    is least, or of all bytes of a shorter span."""
     keys = np.empty(len(starts), np.uint64)
     hash_least_windows(data, starts, stops, length, keys)
     return keys
@@ -19,7 +19,8 @@ def span_keys(data: np.ndarray, starts: np.ndarray, stops: np.ndarray, length: i
 
 @kernel
 def hash_least_windows(data, starts, stops, length, keys):
-    """Write the hashes of `span_keys`. Of equal least hashes the first counts: their bytes are equal, too."""
+    """Write the hashes of `span_keys`. Of equal least hashes the first one counts; their bytes are usually equal,
+    too."""
     drop = np.uint64(1)
     for _ in range(length):
         drop *= BASE

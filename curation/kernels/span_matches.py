@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spans of texts that other texts have, by places where both may be equal. Both engines run this on the host."""
+"""Finds spans of texts that other texts contain too, from positions where both may be equal. Both engines run this on
+the host."""
 
 import numpy as np
 
@@ -21,17 +22,19 @@ def matching_spans(
     data: np.ndarray, places: np.ndarray, length: int, first: np.ndarray, count: np.ndarray, positions: np.ndarray,
     texts: np.ndarray,
 ) -> np.ndarray:  # fmt: skip
-    """Return spans of `data` that `texts` has: int64 (number, start, stop, shift), at `start + shift` in `texts`.
+    """Return spans of `data` that `texts` contains too: int64 (number, start, stop, shift). A span is at `start +
+    shift` in `texts`.
 
     places     int64 (low, high, anchor), as in `curation.kernels.spans`
     first      of each place, int64: the first of its `count` elements of `positions`
-    positions  uint64: places in `texts`, each perhaps equal to that of an anchor
+    positions  uint64: positions in `texts`; the bytes there may equal those of an anchor
 
-    A span has the anchor, at least `length` bytes, and none outside the windows of its place, which has the number.
+    A span contains the anchor, has at least `length` bytes, and is inside the windows of its place; `number` is the
+    number of the place.
     """
     if not len(places):
         return np.zeros((0, 4), np.int64)
-    positions.flags.writeable = False  # as a memory map: the kernel is compiled once
+    positions.flags.writeable = False  # the type of a memory map, so the kernel is compiled once
     spans = np.empty((int(count.sum()), 4), np.int64)
     return spans[: match_places(data, places, length, first, count, positions, texts, spans)].copy()
 

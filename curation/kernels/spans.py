@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records of the windows of texts, by which `substring_dedup` finds equal ones.
+"""Makes records of the windows of texts; `substring_dedup` finds equal windows by these records.
 
-A window is `length` consecutive bytes of one text. Its anchor is its rightmost string of `length // 2` bytes of least
-hash. Equal windows have their anchors at the same place. An anchor *owns* the consecutive windows of which it is the
-anchor, 54 on average at a length of 200, so that one record stands in for 54 keys.
+A window is `length` consecutive bytes of one text. Its anchor is the string of `length // 2` bytes in it that has the
+least hash, the rightmost of ties. Equal windows have their anchors at the same distance from their starts. An anchor
+*owns* all consecutive windows that have it as anchor, 54 on average at a length of 200, so that one record stands in
+for 54 keys.
 
     place   int64 (low, high, anchor): the first and the last owned window, and the anchor; positions in `data`
-    record  uint64 (part, whole, whole): a hash of bytes that all owned windows share, and one of all their bytes
+    record  uint64 (part, whole, whole): a hash of the bytes that all owned windows share, and a 128-bit hash of all
+            their bytes
 
-Records with equal `whole` own equal windows. Only records with equal `part` can own a window in common. A record that
-needs a closer look becomes nodes of up to NODE windows, aligned to the anchor, and a node becomes its windows.
+Records with equal `whole` own equal windows. Only records with equal `part` can own a window in common. If a record
+does not decide, it is divided into nodes of up to NODE windows, aligned to the anchor, and a node is divided into its
+windows.
 """
 
 import numpy as np
@@ -18,10 +21,10 @@ from curation.kernels.cache import kernel
 from curation.kernels.hashing import at, load64, mix64, murmur3_x64_128, table_mask
 
 BASE = np.uint64(0x9E3779B97F4A7C15)  # of the rolling hash; odd
-CHUNK = 1 << 13  # hashes of strings in memory: they fit the first cache
+CHUNK = 1 << 13  # hashes of strings kept in memory; they fit the first-level cache
 SLOTS = 1 << 15  # records that `hash_anchors` remembers
 NODE = 10
-# Verdicts about a record: no earlier window equals one of its windows, each has an earlier equal one, it is not known
+# Verdicts about a record: none of its windows equals an earlier window; all of them do; or it is not known
 KEPT, REPEATED, CLOSER = range(3)
 
 
@@ -41,15 +44,16 @@ def new_anchors(data: np.ndarray, offsets: np.ndarray, length: int) -> tuple[np.
 
 
 def spans_of_mask(mask: np.ndarray, offsets: np.ndarray, length: int, join: int) -> np.ndarray:
-    """Return the spans of each text of which `mask` (uint8) has all bytes, at least `length`: int64 (text, start, stop)
-    with positions in `mask`. Spans with at most `join` bytes between them are one."""
+    """Return the spans of each text that are at least `length` bytes long and have all bytes set in `mask` (uint8):
+    int64 (text, start, stop), positions in `mask`. Spans with at most `join` bytes between them are joined."""
     spans = np.empty((len(mask) // length + 1, 3), np.int64)
     return spans[: find_spans(mask, offsets, join, spans)].copy()
 
 
 @kernel
 def roll(rolled, added, dropped, drop):
-    """The rolling hash of a string, from that of the string one byte before. `drop`: BASE to the power of its size."""
+    """Return the rolling hash of a string, from the hash of the string that starts one byte earlier. `drop`: BASE to
+    the power of the string's size."""
     return rolled * BASE + (np.uint64(added) - drop * np.uint64(dropped))
 
 
@@ -66,7 +70,8 @@ def hash_node(data, low, high, anchor, node, length, records, nodes, number):
 
 @kernel
 def hash_window(data, window, length, records, windows, number):
-    """Write the 128-bit hash of one window. Its place has the form of an anchor's: the window, thrice."""
+    """Write the 128-bit hash of one window. Its place has the form of an anchor's place: the window's position, three
+    times."""
     records[number, 0], records[number, 1] = murmur3_x64_128(data, window, window + length)
     windows[number, 0], windows[number, 1], windows[number, 2] = window, window, window
 
@@ -127,10 +132,10 @@ def find_anchors(data, offsets, length, size, hashes, places, values):
 @kernel
 def hash_anchors(data, offsets, length, values, memory, places, records, spans):
     """Write the records of the anchors whose windows are not known to be repeated, and move their places to the front.
-    Return how many there are, and the number of spans of the other windows.
+    Return the number of these anchors, and the number of spans of the other windows.
 
-    Windows are known to be repeated if `memory` has their record, or if the bytes from the first to the last of them
-    are those before them at the distance of two anchors with equal hashes: text with a period.
+    Windows are known to be repeated in two cases. `memory` has their record; or the text is periodic: two anchors have
+    equal hashes, and the bytes of the windows equal those before them at the distance of the anchors.
     """
     kept = num_spans = row = 0
     before, distance, equal_until = -1, 0, 0
@@ -192,8 +197,8 @@ def hash_windows(data, places, length, records, windows):
 
 @kernel
 def judge(records, is_whole, verdicts):
-    """Write the verdicts of `judge_records`. A slot of a table has the high half of a hash and the number of the first
-    record with it, from 1: most other records differ in the first."""
+    """Write the verdicts of `judge_records`. A slot of a table has the high half of a hash, and the number, from 1, of
+    the first record with this hash. Most other records already differ in the high half."""
     mask = table_mask(len(records))
     slots = np.zeros(np.int64(mask) + 1, np.uint64)
     part_slots = np.zeros(np.int64(mask) + 1 if is_whole else 0, np.uint64)

@@ -7,7 +7,7 @@ from curation.kernels.cache import kernel
 from curation.kernels.hashing import at
 from curation.kernels.utf8 import byte_at
 
-MARK = 0xFE  # a byte from here on, which UTF-8 does not have, is before or after a separator
+MARK = 0xFE  # a byte of at least this value, which UTF-8 does not have, marks the start or the end of a separator
 
 
 @kernel
@@ -21,7 +21,7 @@ def is_at(data, i, needle):
 
 @kernel
 def count_literal(data, start, stop, needle):
-    """The separators, equal to `needle`, that do not overlap."""
+    """Return the number of separators, which equal `needle` and do not overlap."""
     count = 0
     i = start
     last = stop - len(needle)
@@ -59,8 +59,8 @@ def find_literal(data, offsets, needle, starts, stops, counts):
 
 @kernel
 def find_marked(marked, offsets, first, starts, stops, counts):
-    """As `find_literal`, from texts with a mark before and after each separator. `first` is the position of the first
-    text without marks. Return the row of the first empty separator, -1 without any."""
+    """Do what `find_literal` does, for texts with a mark before and after each separator. `first` is the position of
+    the first text in the data without marks. Return the row of the first empty separator, -1 without any."""
     k = 0
     position = first
     for row in range(len(counts)):
@@ -87,8 +87,9 @@ def find_marked(marked, offsets, first, starts, stops, counts):
 
 @kernel
 def group_units(offsets, spans, units, size, starts, stops, counts):
-    """Write parts of `size` units: from the content of the first to that of the last. The first part of a text begins
-    and the last one ends with the text. A text without units is one part."""
+    """Write parts of `size` units, each from the first unit's content to the end of the last unit's content. The first
+    part of a text begins at the start of the text, and the last part ends at its end. A text without units is one
+    part."""
     k = 0
     unit = 0
     for row in range(len(counts)):
@@ -107,8 +108,8 @@ def group_units(offsets, spans, units, size, starts, stops, counts):
 
 @kernel
 def group_tokens(data, offsets, sizes, tokens, size, starts, stops, counts):
-    """Write parts of `size` tokens, whose bytes are `sizes`; a part ends with a whole character. Return the row of the
-    first text whose tokens have other bytes, -1 without any."""
+    """Write parts of `size` tokens; `sizes` has the bytes of each token. A part never ends inside a character. Return
+    the row of the first text whose size differs from that of its tokens, -1 if there is none."""
     k = 0
     token = 0
     for row in range(len(counts)):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Words of lists, such as stop words, by language: a word costs one probe, whatever the number of lists. Both engines
-call this on the CPU.
+"""Counts words of lists by language, such as stop words. A word costs one table look-up, for any number of lists. Both
+engines call this on the CPU.
 
-A word is a maximal run of characters that are not white space, as in the measure `words`. With the endings of Korean
-words, a longer word also counts as the longest of them that the list has: `정부는` as `는`.
+A word is a maximal run of characters that are not white space, as in the measure `words`. With `endings`, a Korean word
+also counts as its longest ending that the list has: `정부는` as `는`.
 """
 
 import numpy as np
@@ -23,14 +23,15 @@ C2, E1, E2, E3 = (np.uint64(0x0101010101010101 * byte) for byte in (0xC2, 0xE1, 
 
 @kernel
 def _mark_byte(block, eight):
-    """Mark the bytes that equal the byte of `eight`; above the lowest one perhaps others."""
+    """Mark the bytes that equal the byte of `eight`; above the lowest mark, other bytes may be marked too."""
     other = block ^ eight
     return (other - LOW_BITS) & ~other & HIGH_BITS
 
 
 @kernel
 def _marks(block):
-    """Mark ASCII white space and the bytes with which other white space begins; above the lowest perhaps others."""
+    """Mark ASCII white space and the bytes with which other white space begins; above the lowest mark, other bytes may
+    be marked too."""
     spaces = mark_spaces(block & ~HIGH_BITS) & ~block
     if block & HIGH_BITS:
         spaces |= _mark_byte(block, C2) | _mark_byte(block, E1) | _mark_byte(block, E2) | _mark_byte(block, E3)
@@ -94,7 +95,7 @@ def word_start(data, i, end, pages, records, flags):
 
 @kernel
 def hash_words(data, offsets, pages, records, flags, out, sizes):
-    """The hash of the first word of each text, and its number of words."""
+    """Write the hash of the first word of each text, and its number of words."""
     for row in range(offsets.size - 1):
         end = offsets[row + 1]
         i = word_start(data, offsets[row], end, pages, records, flags)
@@ -114,7 +115,8 @@ def _of_list(word, number):
 
 @kernel
 def mix_numbers(words, numbers, out, filters):
-    """The key of each word in the list of a number. `filters` gets a bit of each word, in the row of its list."""
+    """Write the key of each word, from its hash and the number of its list. `filters` gets a bit for each word, in the
+    row of its list."""
     for k in range(words.size):
         out[k] = _of_list(words[k], numbers[k])
         filters[numbers[k], at(words[k] >> np.uint64(61))] |= _bit(words[k])
@@ -127,14 +129,15 @@ def _bit(word):
 
 @kernel
 def _may_have(word, number, filters):
-    """Whether the list of a number may have a word. The table of words is larger than the nearest cache."""
+    """Whether list `number` may have a word. This filter saves look-ups in the table of words, which exceeds the
+    nearest cache."""
     return filters[number, at(word >> np.uint64(61))] & _bit(word) != np.uint64(0)
 
 
 @kernel
 def _ending(data, start, end, number, filters, endings):
-    """The hash of the longest of `endings` that the list of a number may have and with which a longer word ends; 0
-    without one."""
+    """Return the hash of the longest of `endings` with which the longer word data[start:end] ends and which list
+    `number` may have; 0 if there is none."""
     longest = np.uint64(0)
     first = end
     while first - HANGUL_BYTES > start and end - first < MAX_ENDING * HANGUL_BYTES:
@@ -153,7 +156,8 @@ def _ending(data, start, end, number, filters, endings):
 def count_stop_words(
     data, offsets, numbers, pages, records, flags, filters, keys, starts, shift, endings, stamps, different, occurrences
 ):
-    """Count the words of each text that are in the list of its number, if it has one: different ones, and all.
+    """Count the words of each text that are in its list, given by number, if it has one: the distinct words, and all
+    occurrences.
 
     endings  uint64: hashes of endings of Korean words, which count as words, too
     """

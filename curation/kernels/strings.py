@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hashes of strings of some characters: polynomials of their code points modulo 2^64, equal on all engines."""
+"""Hashes strings of n characters: polynomials of their code points modulo 2^64, equal on all engines."""
 
 import numpy as np
 

@@ -17,7 +17,7 @@ TABLES_PATH = Path(__file__).with_name("unicode_17.npz")
 
 # Flags. `str` methods and `re` classes follow CPython's makeunicodedata.py and sre, with Unicode 17.
 SPACE = 1 << 0  # str.isspace, re \s: Zs, or bidirectional class WS, B, S
-LINE_BREAK = 1 << 1  # ends a line for str.splitlines
+LINE_BREAK = 1 << 1  # str.splitlines ends a line at it
 WORD = 1 << 2  # re \w: ALNUM or "_"
 ALPHA = 1 << 3  # str.isalpha: L*
 ALNUM = 1 << 4  # str.isalnum: L*, or a decimal, digit or numeric value
@@ -75,7 +75,7 @@ class UnicodeTables(NamedTuple):
     combining: np.ndarray  # uint8[records]: canonical combining class
 
     def records_of(self, points: np.ndarray) -> np.ndarray:
-        """As `utf8.record_of`, for an array of code points at once."""
+        """Return what `utf8.record_of` does, for an array of code points."""
         return np.asarray(self.records[self.pages[points >> 8].astype(np.int64) * 256 + (points & 255)])
 
 

@@ -5,11 +5,12 @@
     paragraph  a maximal run of adjacent text lines, which are lines with a word, as `Measure.paragraphs` counts
     sentence   the words up to one that ends a sentence, as `Measure.sentences` counts
 
-The units of a text tile it: the first begins at the first byte of the text, and each ends where the next begins, the
-last at the end of the text. So the blank lines after a paragraph and the white space after a sentence belong to it,
-and those before the first unit belong to the first. The *content* of a unit has none of that: it is the line without
-its line end, the lines of a paragraph without the last line end, the first to the last character of a sentence. A text
-without words has no paragraphs and no sentences, and no unit has its bytes.
+The units of a text cover it without gaps: the first begins at the first byte of the text, each ends where the next
+begins, and the last ends at the end of the text. So blank lines after a paragraph belong to the paragraph, and white
+space after a sentence belongs to the sentence. Blank lines or white space before the first unit belong to the first
+unit. The *content* of a unit leaves these out: it is the line without its line end, the lines of a paragraph without
+the last line end, or the first to the last character of a sentence. A text without words has no paragraphs and no
+sentences.
 
 A span has three numbers (int64), positions in `data`: the first byte of the unit, the first byte of its content, the
 byte after its content.
@@ -70,7 +71,7 @@ def find_units(data: np.ndarray, offsets: np.ndarray, valid: np.ndarray | None, 
     counts = np.zeros(texts, np.int64)
     part = data[offsets[0] : offsets[-1]]
     most = texts + int(MARK_BYTES[part].sum() if unit == SENTENCE else count_break_bytes(part))
-    spans = np.empty((most, 3), np.int64)  # pages that nothing is written to take no memory
+    spans = np.empty((most, 3), np.int64)  # pages of memory that are never written take no memory
     tables = load_tables()[:3]
     if unit == LINE:
         count = find_lines(data, offsets, valid, spans, counts)
@@ -102,7 +103,7 @@ def count_repeats(hashes: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 @kernel
 def find_repeats(hashes, counts, slots, repeats):
-    """Write how many units of the same text before each unit have its hash. A slot has the last unit of a hash."""
+    """Write how many units of the same text before each unit have its hash. A slot has the last unit with a hash."""
     first = 0
     for row in range(len(counts)):
         size = np.uint64(1)
@@ -122,7 +123,7 @@ def find_repeats(hashes, counts, slots, repeats):
 
 @kernel
 def count_break_bytes(data):
-    """At least the number of line ends: bytes that are a line end, or the last of one."""
+    """Return an upper bound of the number of line ends: bytes that may be a line end, or the last byte of one."""
     count = 0
     for byte in data:
         count += int(10 <= byte <= 13) | int(28 <= byte <= 30) | int(byte == 0x85) | int((byte & 0xFE) == 0xA8)
@@ -146,7 +147,7 @@ def break_width(data, i, end):
 
 @kernel
 def line_stop(data, i, end):
-    """Where the line that `i` is in stops: the first byte of its line end, or `end`."""
+    """Return where the line that contains `i` stops: the first byte of its line end, or `end`."""
     while i < end:
         while i + 8 <= end and not may_break(load64(data, i)):
             i += 8
@@ -167,7 +168,7 @@ def may_break(block):
 
 @kernel
 def is_blank(data, start, end, pages, records, flags):
-    """Whether the text has white space alone."""
+    """Whether the text has only white space."""
     i = start
     while i < end:
         width = space_width(data, i, pages, records, flags)
@@ -196,7 +197,7 @@ def find_lines(data, offsets, valid, spans, counts):
 
 @kernel
 def find_paragraphs(data, offsets, valid, pages, records, flags, spans, counts):
-    """As `find_lines`, for runs of lines that are not blank."""
+    """Do what `find_lines` does, for runs of lines that are not blank."""
     k = 0
     for row in range(len(valid)):
         i, end = offsets[row], offsets[row + 1]
@@ -220,7 +221,7 @@ def find_paragraphs(data, offsets, valid, pages, records, flags, spans, counts):
 
 @kernel
 def find_sentences(data, offsets, valid, pages, records, flags, spans, counts):
-    """As `find_lines`, for sentences; a line end is no border."""
+    """Do what `find_lines` does, for sentences. A line end does not end a sentence."""
     k = 0
     for row in range(len(valid)):
         i, end = offsets[row], offsets[row + 1]

@@ -17,7 +17,7 @@ def byte_at(data, i):
 
 @kernel
 def decode(data, i):
-    """(code point that starts at byte `i`, its width in bytes)."""
+    """Return the code point that starts at byte `i`, and its width in bytes."""
     lead = byte_at(data, i)
     if lead < 0x80:
         return lead, 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Words of any script: where the words of a text end, if a recipe has `words: scripts` or `words: table`.
+"""Finds where the words of a text end, in any script, if a recipe has `words: scripts` or `words: table`.
 
     spaces   a word is a maximal run of characters that are not white space
     scripts  as `spaces`, and a word also ends between two words of a script without spaces, and between such a script
@@ -9,17 +9,17 @@
              them; or a word of a script without spaces; or a run of one other character, as FineWeb-2 has it
 
     pieces   as `scripts`, for texts without white space, and a word also ends between two letters or numbers of other
-             scripts if the sum of their code points is a multiple of PIECE: words are about as long as in English. It
-             is no setting: near-duplicates are compared by it (`similarity.joined_text`)
+             scripts if the sum of their code points is a multiple of PIECE: words are about as long as in English.
+             `pieces` is no setting: near-duplicates are compared with it (`similarity.joined_text`)
 
-With `scripts` and `table`, a zero width space (U+200B) is no character of a text: words are those without it, but
-between two letters of a script without spaces it ends a word. More than MAX_TAIL of them in a row are white space.
+With `scripts` and `table`, a zero width space (U+200B) is ignored, except between two letters of a script without
+spaces, where it ends a word. More than MAX_TAIL of them in a row are white space.
 
 A *span* is a maximal sequence of Han and kana, or of letters of Thai, Lao, Khmer and Burmese. A line end between two of
 these characters, with at most MAX_BLANKS spaces and tabs on each side, is no character of the span and ends no word: it
 only wraps the text. A span is cut into the words of the lists and unknown characters where the sum of the costs is
-lowest; of equal sums the first found counts, from the start of the span. A span of more than MAX_SPAN characters is cut
-as if it were several. Costs:
+lowest; of equal sums, the first one found from the start of the span counts. A span of more than MAX_SPAN characters is
+cut as if it were several. Costs:
 
     a word of Chinese or Japanese             its cost in the list
     a word of the four other lists            WORD_COST
@@ -98,18 +98,19 @@ def ends_word_of_scripts(first, kind, state):
 
 @kernel
 def ends_piece(first, kind, code_before, code):
-    """Whether a word of `pieces` ends between two characters, with their classes, that are in no span."""
+    """Whether a word of `pieces` ends between two adjacent characters outside spans, given their classes and code
+    points."""
     return first == LETTER and kind == LETTER and (code_before + code) % PIECE == 0
 
 
 @kernel
 def next_state(state, first, kind, ends):
-    """What the rules of `scripts` need to know of the characters before: 1 after a character of a script without
-    spaces, 1 more after each of MAX_TAIL marks that follow it; -1 after an opening mark that begins a word, 1 less
-    after each of MAX_TAIL - 1 more; else 0.
+    """Return the state after a character, which the rules of `scripts` need: 1 after a character of a script without
+    spaces, plus 1 for each of up to MAX_TAIL marks that follow it; -1 after an opening mark that begins a word, minus 1
+    for each of up to MAX_TAIL - 1 more opening marks; else 0.
 
-    first, kind  classes of the character before and of this one
-    ends         whether a word ends before this one
+    first, kind  classes of the character before and of this character
+    ends         whether a word ends before this character
     """
     if kind >= HAN:
         return 1
@@ -134,8 +135,8 @@ def cut_span(codes, kinds, count, roots, edges, costs, best, back, ends):
 
     codes, kinds  code points (int32) and classes (uint8)
     count         characters of the span: 1 to MAX_SPAN
-    best, back    int32 scratch, count + 1: the lowest sum before a character; where its last word begins, times 2, plus
-                  1 for a word that is not an unknown cluster
+    best, back    int32 scratch, count + 1: the lowest sum of costs before a character; where the last word of this sum
+                  begins, times 2, plus 1 for a word that is not an unknown cluster
     """
     for k in range(count + 1):
         best[k] = FAR
@@ -231,7 +232,7 @@ def may_divide(byte, second, third):
 
 @kernel
 def divides(pages, classes, code_point):
-    """Whether the words of a text with this character can be others than those between white space."""
+    """Whether a text with this character can have other words than those between white space."""
     return code_point == ZERO_WIDTH_SPACE or code_point == WORD_SPACE or class_of(pages, classes, code_point) >= HAN
 
 
@@ -400,8 +401,8 @@ def split_rows(data, offsets, rows, is_table, in_pieces, lists, scratch, out):
 
 @kernel
 def count_listed(data, offsets, max_characters, lists, scratch, counts):
-    """Add the letters of Thai, Lao, Khmer and Burmese among the first characters of each text to counts[k, 0], those of
-    words in the lists to counts[k, 1]."""
+    """Add the number of letters of Thai, Lao, Khmer and Burmese among the first `max_characters` characters of each
+    text to counts[k, 0], and the number of letters in words of the lists to counts[k, 1]."""
     pages, classes, roots, edges, costs = lists
     codes, kinds, best, back, ends = scratch
     for row in range(offsets.size - 1):

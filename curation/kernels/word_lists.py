@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Words of scripts that are written without spaces, as a trie, and the classes of characters between which words end.
+"""Words of scripts that are written without spaces, as a trie; and classes of characters, which decide where words end.
 
 The words are the lists of ICU 78 for Chinese and Japanese, Thai, Lao, Khmer and Burmese (`word_lists.LICENSE`). A word
 of Chinese or Japanese has a cost, which is lower for a more frequent word. `tests/scripts/make_word_lists.py` writes
@@ -32,7 +32,7 @@ LIST_PATH = Path(__file__).with_name("word_lists.xz")
 # The order is part of the file: from HAN on, characters of scripts without spaces.
 OTHER, SPACE, LETTER, INNER, OPENING, HAN, KATAKANA, SOUTHEAST, SIGN, LEADING = range(10)
 NUM_CODE_POINTS = 0x110000
-NUM_BYTES = 8  # of the number of words, with which the file begins
+NUM_BYTES = 8  # bytes of the number of words, at the start of the file
 EDGE_BITS = 21  # of slots: twice the edges
 CHILD_BITS = 21
 NO_WORD = 255  # of `costs`: no word ends here
@@ -60,7 +60,7 @@ def load_word_lists() -> WordLists:
 
 @cache
 def load_classes() -> tuple[np.ndarray, np.ndarray]:
-    """The pages and classes of `WordLists` alone, in a hundredth of the time."""
+    """Return only the pages and classes of `WordLists`, in a hundredth of the time."""
     content = lzma.LZMADecompressor().decompress(LIST_PATH.read_bytes(), NUM_BYTES + NUM_CODE_POINTS)
     return unpack_classes(np.frombuffer(content, np.uint8, offset=NUM_BYTES))
 
@@ -73,9 +73,9 @@ def unpack_classes(classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def unpack(content: bytes) -> WordLists:
-    """Return the lists of the decompressed file: the number of words (int64), the class of each code point (uint8), per
-    word in order the number of characters that it shares with the one before it, of its others, and its cost (uint8,
-    one array each), and these others (UTF-16)."""
+    """Return the lists of a decompressed file. The file has the number of words (int64) and the class of each code
+    point (uint8). Three arrays (uint8) follow, one item per word in order: the number of characters shared with the
+    word before, the number of other characters, and the cost. The other characters of all words come last (UTF-16)."""
     count = int(np.frombuffer(content, np.int64, 1)[0])
     bytes_ = np.frombuffer(content, np.uint8, offset=NUM_BYTES)
     classes, rest = bytes_[:NUM_CODE_POINTS], bytes_[NUM_CODE_POINTS:]
@@ -116,7 +116,7 @@ def next_node(edges, node, code_point):
 
 @kernel
 def add_words(shared, others, costs, units, path, roots, edges, node_costs):
-    """Fill the tables with words in order. path[k]: node of the first k characters of the word before."""
+    """Fill the tables with words in sorted order. path[k]: node of the first k characters of the previous word."""
     nodes, first = 1, 0
     for word in range(len(shared)):
         depth = np.int64(shared[word])

@@ -10,15 +10,14 @@ from curation.kernels.hashing import GOLDEN, combine64, mix64
 # A uint64 per character holds eight counters of eight bits: one addition counts eight classes.
 LANE_ALPHABETIC, LANE_ALPHANUMERIC, LANE_DIGIT, LANE_UPPERCASE = 0, 8, 16, 24
 LANE_BRACKET, LANE_PUNCTUATION, LANE_UNSPACED, LANE_VISIBLE = 32, 40, 48, 56
-LANE_HASH_SIGN = LANE_UNSPACED  # in ASCII, which has no unspaced script
+LANE_HASH_SIGN = LANE_UNSPACED  # classes in ASCII, which has no script without spaces
 
 BRACKETS = "()[]{}⟨⟩"
 
 
 def character_lanes(unicode: tables.UnicodeTables) -> tuple[np.ndarray, np.ndarray]:
-    """Counters per Unicode record (uint64[records]), and per byte (uint64[256]).
-
-    A record is 0 if and only if it is white space. Bytes above 0x7F are 0: such characters are counted by record.
+    """Return counters per Unicode record (uint64[records]), and per byte (uint64[256]).  The counters of a record are 0
+    if and only if it is white space. Those of bytes above 0x7F are 0: such characters are counted by record.
     """
     flags = unicode.flags.astype(np.uint64)
     lanes = np.zeros(len(flags), np.uint64)
@@ -99,7 +98,7 @@ def mark_spaces(block):
 
 @kernel
 def word_state(state, pending, num_bytes):
-    """`finish_word` before its last step."""
+    """Return the value of `finish_word` before its last step."""
     return combine64(state, pending) + np.uint64(num_bytes) * GOLDEN
 
 
