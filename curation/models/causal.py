@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Log probabilities of texts by a causal language model of the package transformers, from safetensors.
+"""Computes log probabilities of texts by a causal language model in safetensors, with the package transformers.
 
-A long text is read in windows of `context` tokens that begin `stride` tokens apart: each token is predicted once, by
-the first window that has it, from at least `context - stride` tokens before it (except at the start of the text).
+A long text is read in windows of `context` tokens that begin `stride` tokens apart: each token is predicted once, in
+the first window that contains it, from at least `context - stride` tokens before it. Only tokens at the start of a text
+have fewer tokens before them.
 
 Batches have fixed shapes, as in `encoders`, so that results depend neither on slices nor on workers.
 """
@@ -32,9 +33,9 @@ from curation.models.encoders import (
 from curation.models.networks import TOKENS, explained, load_network
 
 MOST_CONTEXT = 1024  # tokens of a window, by default; fewer if the model has fewer positions
-MOST_TRUNCATED = 512  # the same, of the formula TRUNCATED
+MOST_TRUNCATED = 512  # default tokens of a window with the formula TRUNCATED
 WINDOWS, TRUNCATED = FORMULAS = ("windows", "truncated")
-LOGIT_TOKENS = {"cpu": 128, "cuda": 2048}  # whose logits are in memory at once
+LOGIT_TOKENS = {"cpu": 128, "cuda": 2048}  # tokens whose logits are in memory at once
 
 
 class TextScores(NamedTuple):
@@ -56,9 +57,9 @@ def score_texts(
 ) -> TextScores:
     """Return the scores of texts. `context` and `stride`: 0 for their defaults (`window_of`).
 
-    A begin token that the configuration names stands before each text; without one, the first token is not predicted.
-    The formula TRUNCATED reads the first window of a text alone, without a begin token. InputError for a model that
-    cannot be used, EngineError without PyTorch.
+    If the configuration names a begin token, it is put before each text; otherwise the first token is not predicted.
+    With the formula TRUNCATED, only the first window of a text is read, without a begin token. Raises InputError for a
+    model that cannot be used, EngineError without PyTorch.
     """
     reader = load_causal(model)
     size, step = window_of(reader.files, context, stride, formula)
@@ -84,9 +85,9 @@ def score_texts(
 
 
 def window_of(files: CausalFiles, context: int, stride: int, formula: str) -> tuple[int, int]:
-    """Return the tokens of a window, and those by which windows advance: by default up to MOST_CONTEXT, and half a
-    window. TRUNCATED: up to MOST_TRUNCATED, and 0. ValueError for more tokens than the model has positions, or a stride
-    that skips tokens."""
+    """Return the number of tokens of a window, and the number by which windows advance: by default up to MOST_CONTEXT,
+    and half a window; for TRUNCATED up to MOST_TRUNCATED, and 0. Raises ValueError for more tokens than the model has
+    positions, or a stride that skips tokens."""
     positions = files.max_tokens
     size = context or min(positions, MOST_TRUNCATED if formula == TRUNCATED else MOST_CONTEXT)
     if not 2 <= size <= positions:
@@ -100,8 +101,8 @@ def window_of(files: CausalFiles, context: int, stride: int, formula: str) -> tu
 
 
 def load_causal(model: str) -> Causal:
-    """Return the model of a folder. A process keeps up to MODELS_KEPT. InputError for a folder that is none,
-    EngineError without PyTorch."""
+    """Return the model of a folder. A process keeps up to MODELS_KEPT models. Raises InputError for a folder without
+    such a model, EngineError without PyTorch."""
     check_packages()
     digests = tuple(encoder_digests(model).items())
     with LOADING:  # tasks that begin at once share one copy
@@ -120,13 +121,13 @@ class Causal:
         self.files, self.device = files, device
         self.network = load_network(files, TOKENS, device)
         self.tokenizer = tokenizer_of(files.folder, files.config.vocab_size)
-        with explained(files.folder):  # values of a configuration may fit the weights, but not each other
+        with explained(files.folder):  # values of a configuration may fit the weights, but contradict each other
             self.log_probabilities([np.zeros(2, np.int32)], 1, min(LENGTHS[0], files.max_tokens))
 
     @without_panics()
     def windows(self, document: int, text: str, size: int, step: int) -> list[_Window]:
-        """Return the windows of a text; none for a text with nothing to predict. A `step` of 0: the first window alone,
-        without a begin token."""
+        """Return the windows of a text; none for a text with nothing to predict. With a `step` of 0, return only the
+        first window, without a begin token."""
         ids = self.tokenizer.encode(text, add_special_tokens=False).ids
         begin = self.files.config.bos_token_id if step else None
         sequence = np.array(ids if begin is None else [begin, *ids], np.int32)
@@ -142,14 +143,14 @@ class Causal:
 
     def log_probabilities(self, windows: Sequence[np.ndarray], rows: int, length: int) -> np.ndarray:
         """Return the natural logarithm of the probability of each token but the first: float32, shape (windows,
-        length - 1). What follows the end of a window is unspecified."""
+        length - 1). Values after the end of a window are unspecified."""
         import torch
 
         ids, _ = padded(windows, rows, length, 0)
         body, head = self.network.base_model, self.network.get_output_embeddings()
         with one_thread(), torch.inference_mode():
             given = torch.from_numpy(ids).to(self.device)
-            hidden = body(given, use_cache=False).last_hidden_state  # a token sees no later ones: padding needs no mask
+            hidden = body(given, use_cache=False).last_hidden_state  # no later token is read: padding needs no mask
             hidden, wanted = hidden[:, :-1].reshape(-1, hidden.shape[-1]), given[:, 1:].reshape(-1)
             logs = []
             for first in range(0, len(wanted), LOGIT_TOKENS[self.device]):

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-SIGNIFICANT = 1.96  # standard deviations: 5 % of the words that do not differ are above or below it
+SIGNIFICANT = 1.96  # standard deviations: 5 % of the words that clusters use equally often are outside this limit
 
 
 class ClusterWords:
@@ -24,11 +24,12 @@ class ClusterWords:
         self.counts.setdefault(cluster, Counter()).update(filter(None, map(_bare, text.lower().split())))
 
     def typical(self, words: int) -> dict[int, list[str]]:
-        """Return up to so many words of each cluster that it uses more than the others, the most typical first.
+        """Return up to `words` words of each cluster that it uses more than other clusters, the most typical first.
 
         The measure is the log-odds ratio with an informative Dirichlet prior, which is the counts of all clusters, in
         standard deviations (Monroe, Colaresi and Quinn, "Fightin' Words", Political Analysis 2008). Only words above
-        1.96 count. A single cluster has none. Of equally typical words the first by code points counts."""
+        1.96 count. A single cluster has no typical words. Equally typical words are in the order of their code
+        points."""
         prior: Counter[str] = sum(self.counts.values(), Counter())
         whole = prior.total()
         chosen = {}

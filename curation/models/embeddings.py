@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Vectors of texts by a transformer or by static embeddings, quantised to int8 (`curation.models.vectors`)."""
+"""Computes vectors of texts by a transformer or by static embeddings, quantised to int8 (`curation.models.vectors`)."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Embedded(NamedTuple):
     """The vectors of documents.
 
     vectors  int8, shape (documents, dimensions); zeros where `present` is false
-    present  bool, one per document: false for one without tokens
-    windows  what the model read
+    present  bool, one per document: False for a document without tokens
+    windows  the windows that the model read
     """
 
     vectors: np.ndarray
@@ -34,7 +34,8 @@ class Embedded(NamedTuple):
 
 
 def dimensions_of(model: str) -> int:
-    """Return the dimensions of the vectors of a model, without loading it. InputError for a folder that is none."""
+    """Return the dimensions of the vectors of a model, without loading it. Raises InputError for a folder without a
+    model."""
     if is_static(model):
         return static_dimensions(model)
     files = open_transformer(model)
@@ -47,13 +48,13 @@ def is_static(model: str) -> bool:
 
 
 def digest_of_model(model: str) -> str:
-    """Return one SHA-256 for the files of a model, wherever its folder is."""
+    """Return one SHA-256 for the files of a model. It does not depend on the path of the folder."""
     lines = sorted(f"{digest}  {Path(path).name}\n" for path, digest in transformer_digests(model).items())
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def facts_of(model: str) -> dict[str, str]:
-    """Return what the vectors of a model depend on besides it."""
+    """Return the facts that the vectors of a model depend on, besides the model itself."""
     return static_facts() if is_static(model) else transformer_facts(model)
 
 

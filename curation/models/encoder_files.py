@@ -21,13 +21,13 @@ from curation.base.system.os_errors import fault_of
 
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
 SENTENCE, POOLING, MODULES = "sentence_bert_config.json", "1_Pooling/config.json", "modules.json"
-SHARDS = "model.safetensors.index.json"  # names the files of weights, where there are several
+SHARDS = "model.safetensors.index.json"  # lists the files of weights, if there are several
 SHARD_NAME = re.compile(r"[\w.-]+\.safetensors", re.ASCII)
 REQUIRED = (CONFIG, WEIGHTS, TOKENIZER)
 OPTIONAL = (SENTENCE, POOLING, MODULES)  # of sentence-transformers
 SUPPORTED_MODULES = ("Transformer", "Pooling", "Normalize")
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
-# The result of a window depends on it alone in these families, not on the rest of a batch: a test compares bits.
+# In these families, the result of a window does not depend on the rest of its batch: a test compares bits.
 ENCODERS = (
     "bert", "camembert", "deberta", "deberta-v2", "distilbert", "electra", "modernbert", "mpnet", "roberta",
     "xlm-roberta",
@@ -39,13 +39,13 @@ MIN_TOKENS = 8  # of a window
 MODELS_KEPT = 4
 
 Size = Annotated[int, msgspec.Meta(ge=1)]
-Positions = Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]  # the package makes tables of them
+Positions = Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]  # the package allocates tables of these sizes
 Kind = TypeVar("Kind")
 Config = TypeVar("Config", bound="ModelConfig")
 
 
 class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The values of `config.json` that are needed without PyTorch. `networks` reads all."""
+    """The values of `config.json` that are needed without PyTorch. `networks` reads all values."""
 
     model_type: str = ""
     pad_token_id: int | None = None
@@ -61,7 +61,8 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EncoderConfig(ModelConfig, frozen=True, kw_only=True):
-    """What is read of the `config.json` of an encoder: BERT and its relatives name the same sizes differently."""
+    """The values read from the `config.json` of an encoder. BERT and its relatives use different names for the same
+    sizes."""
 
     vocab_size: Size
     hidden_size: Size | None = None
@@ -84,7 +85,7 @@ class CausalConfig(ModelConfig, frozen=True, kw_only=True):
 
     @property
     def positions(self) -> int:
-        """Tokens that the model reads at most; 0: its configuration names no limit."""
+        """The most tokens that the model reads; 0 if its configuration names no limit."""
         return self.max_position_embeddings or self.n_positions or 0
 
 
@@ -113,7 +114,7 @@ class ModelFiles(msgspec.Struct, frozen=True, kw_only=True):
     """The checked folder of a transformer.
 
     max_tokens  tokens of a window, with the special ones
-    by_mean     whether the vector of a window is the mean of its tokens; else it is the first one
+    by_mean     whether the vector of a window is the mean of its tokens' vectors; else it is that of the first token
     """
 
     folder: Path
@@ -127,7 +128,7 @@ class ModelFiles(msgspec.Struct, frozen=True, kw_only=True):
         heads = [name for name in self.config.architectures or () if name.endswith("ForSequenceClassification")]
         if not heads and not self.config.is_of_curator:
             return ()
-        names = self.config.id2label or {"0": "LABEL_0", "1": "LABEL_1"}  # two are the default of this format
+        names = self.config.id2label or {"0": "LABEL_0", "1": "LABEL_1"}  # two labels are the default of this format
         return tuple(names[key] for key in sorted(names, key=int))
 
     @property
@@ -154,19 +155,20 @@ def is_encoder_path(model: str) -> bool:
 
 
 def open_encoder(model: str) -> EncoderFiles:
-    """Return the checked folder of an encoder, without its weights. InputError for a folder that is none."""
+    """Return the checked folder of an encoder, without its weights. Raises InputError for a folder that has no
+    encoder."""
     return _encoder(Path(model), check_folder(model))
 
 
 def open_causal(model: str) -> CausalFiles:
-    """Return the checked folder of a causal language model, without its weights. InputError for a folder that is
-    none."""
+    """Return the checked folder of a causal language model, without its weights. Raises InputError for a folder that
+    has none."""
     return _causal(Path(model), check_folder(model))
 
 
 def check_folder(model: str) -> tuple[tuple[int, int], ...]:
-    """Return the times and sizes of the files of a model, which detect that other files replaced them. InputError for a
-    folder that lacks one."""
+    """Return the times and sizes of the files of a model. They show whether a file was replaced. Raises InputError for
+    a folder that lacks a file."""
     folder = Path(model)
     if not folder.is_dir():
         _refuse(folder)
@@ -180,7 +182,8 @@ def encoder_digests(model: str) -> dict[str, str]:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """Return the files of weights of a folder. InputError for an index of shards that names a file elsewhere."""
+    """Return the files of weights of a folder. Raises InputError if the index of shards names a file outside the
+    folder."""
     if (folder / WEIGHTS).exists() or not (folder / SHARDS).exists():
         return [folder / WEIGHTS]
     names = sorted({*decoded(folder / SHARDS, _Shards).weight_map.values()})
@@ -277,7 +280,8 @@ def tokens_of(folder: Path, positions: int) -> int:
 
 
 def decoded(path: Path, kind: type[Kind]) -> Kind:
-    """Return a file of JSON as a structure. InputError for a file that cannot be read or has other types."""
+    """Return a file of JSON as an object of `kind`. Raises InputError for a file that cannot be read or has values of
+    other types."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except OSError as error:
@@ -288,19 +292,20 @@ def decoded(path: Path, kind: type[Kind]) -> Kind:
 
 
 def unsupported(path: Path, name: str, value: Any, expected: str) -> InputError:
-    """The error for a value of a configuration that no forward pass here has."""
+    """Return the error for a value of a configuration that is not supported."""
     return InputError(f"{path} has {name} {value!r}, which is not supported; expected {expected}")
 
 
 def check_labels(path: Path, config: ModelConfig) -> None:
-    """InputError for labels of other outputs than 0, 1, ..."""
+    """Raise InputError unless the labels are those of the outputs 0, 1, ..."""
     if sorted(config.id2label) != sorted(map(str, range(len(config.id2label)))):
         raise unsupported(path, "id2label", config.id2label, "names of the labels 0, 1, ...")
 
 
 def is_by_mean(folder: Path) -> bool:
-    """Return whether the vector of a window is the mean of its tokens; else it is the first one. InputError for a
-    folder of sentence-transformers with further layers, such as Dense, or another pooling."""
+    """Return whether the vector of a window is the mean of its tokens' vectors; else it is the vector of the first
+    token. Raises InputError for a folder of sentence-transformers with further layers, such as Dense, or another
+    pooling."""
     path = folder / MODULES
     modules = decoded(path, list[_Module]) if path.is_file() else []
     for name in (module.type.rpartition(".")[2] for module in modules):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scores or vectors of windows by an encoder of the package transformers, from safetensors.
+"""Computes scores or vectors of windows by an encoder in safetensors, with the package transformers.
 
 A window runs in a batch whose shape depends only on the window's own length and on the device, so its result depends
-neither on slices nor on workers. Copies of the last window fill a batch. A batch gets one thread of PyTorch: workers
-use the processors. bfloat16 on a GPU, float32 on a CPU.
+neither on slices nor on workers. Copies of the last window fill a batch. PyTorch uses one thread per batch, since
+several workers already use all processors. The dtype is bfloat16 on a GPU, float32 on a CPU.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 PACKAGES = ("torch", "transformers")
 LENGTHS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096, 8192)  # tokens of a padded window
-BATCH_TOKENS = {"cpu": 512, "cuda": 65536}  # larger ones are slower on a CPU: 2,048 take 18 % more time
+BATCH_TOKENS = {"cpu": 512, "cuda": 65536}  # larger batches are slower on a CPU: 2,048 tokens take 18 % more time
 LOADING = threading.Lock()
 
 
@@ -44,7 +44,7 @@ def check_packages() -> None:
 
 
 def device_facts() -> dict[str, str]:
-    """Return what the results of encoders depend on besides the model: device, dtype, versions of libraries."""
+    """Return the facts that results of encoders depend on, besides the model: device, dtype, versions of libraries."""
     check_packages()
     device = torch_device()
     return {"device": _device_name(device), "dtype": "float32" if device == "cpu" else "bfloat16"} | package_versions(
@@ -74,7 +74,8 @@ def _device_name(device: str) -> str:
 def load_encoder(model: str, with_head: bool) -> Encoder:
     """Return the encoder of a folder, with the head of its classifier or regressor if `with_head`.
 
-    A process keeps up to MODELS_KEPT models. InputError for a folder that is no encoder, EngineError without PyTorch.
+    A process keeps up to MODELS_KEPT models. Raises InputError for a folder without an encoder, EngineError without
+    PyTorch.
     """
     check_packages()
     digests = tuple(encoder_digests(model).items())
@@ -88,17 +89,19 @@ def _load(model: str, digests: tuple[tuple[str, str], ...], with_head: bool, dev
 
 
 class _OneThread:
-    """The threads of this process that compute with one thread of PyTorch, and the number that PyTorch had before."""
+    """A context in which PyTorch computes with one thread; it counts the threads of this process that are inside, and
+    keeps PyTorch's earlier number of threads."""
 
     def __init__(self) -> None:
         self.lock, self.users, self.before = threading.Lock(), 0, 1
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
-        """PyTorch has one thread in this context, and the number of before after it."""
+        """Return a context in which PyTorch has one thread; after it, PyTorch has its earlier number of threads
+        again."""
         import torch
 
-        with self.lock:  # the number belongs to a thread, but a new thread begins with the last one that was set
+        with self.lock:  # PyTorch stores the number per thread, but a new thread begins with the number set last
             self.before = self.before if self.users else torch.get_num_threads()
             self.users += 1
             torch.set_num_threads(1)
@@ -116,8 +119,8 @@ one_thread = _OneThread()
 def fixed_batches(windows: Sequence[np.ndarray], max_tokens: int, device: str) -> Iterator[tuple[np.ndarray, int, int]]:
     """Yield, per batch, the numbers of its windows, and its shape: rows and padded length.
 
-    Full windows have batches of their own. All others have padding, so each batch has it or none has: without padding
-    the package calls other kernels.
+    Full windows have separate batches; all other batches are padded. So a window runs always with padding or always
+    without: without it, the package calls different kernels.
     """
     lengths = [*(length for length in LENGTHS if length < max_tokens), max_tokens]
     bucket = np.searchsorted(lengths, [len(window) for window in windows], side="right")
@@ -131,7 +134,7 @@ def fixed_batches(windows: Sequence[np.ndarray], max_tokens: int, device: str) -
 
 def padded(windows: Sequence[np.ndarray], rows: int, length: int, padding: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the ids of a batch, int64 of shape (rows, length) with `padding` after each window, and a mask: 1 for
-    tokens. Copies of the last window fill it."""
+    tokens. Copies of the last window fill the batch."""
     ids, mask = np.full((rows, length), padding, np.int64), np.zeros((rows, length), np.int64)
     for row in range(rows):
         window = windows[min(row, len(windows) - 1)]
@@ -185,7 +188,8 @@ class Encoder:
 
 
 def read_tokenizer(folder: Path) -> Any:
-    """Return the tokenizer of a folder, without its truncation and padding. InputError for a file that is none."""
+    """Return the tokenizer of a folder, without its truncation and padding. Raises InputError for a file that is no
+    tokenizer."""
     path = folder / TOKENIZER
     try:
         tokenizer, _ = parse_tokenizer(path.read_bytes())
@@ -201,15 +205,16 @@ def read_tokenizer(folder: Path) -> Any:
 
 
 def tokenizer_of(folder: Path, vocab_size: int) -> Any:
-    """Return the tokenizer of a folder. InputError for one with ids above the vectors of the model."""
+    """Return the tokenizer of a folder. Raises InputError for a tokenizer with ids for which the model has no
+    vector."""
     tokenizer = read_tokenizer(folder)
     check_ids(folder, tokenizer, vocab_size)
     return tokenizer
 
 
 def check_ids(folder: Path, tokenizer: Any, rows: int) -> None:
-    """InputError for a tokenizer that may give the id `rows` or a larger one. Ids may have gaps, and those around a
-    text (`post_processor`) need not be in the vocabulary."""
+    """Raise InputError for a tokenizer that may give the id `rows` or a larger id. Ids may have gaps, and the ids
+    around a text (`post_processor`) need not be in the vocabulary."""
     if (largest := largest_id(tokenizer)) >= rows:
         raise InputError(
             f"{folder / TOKENIZER} has {tokenizer.get_vocab_size():,} tokens with ids up to {largest:,}, and the model "

@@ -31,13 +31,13 @@ SUPERVISED = 3
 LOSSES = {1: "hierarchical softmax", 2: "negative sampling", 3: "softmax", 4: "one-vs-all"}
 LABEL_PREFIX = "__label__"
 END_OF_TEXT = b"</s>"
-CENTROIDS = 256  # per part of a quantised row
+CENTROIDS = 256  # centroids per part of a quantised row
 CHUNK_ROWS = 1 << 16
 MODELS_KEPT = 4  # models in memory
 NO_COUNT = 10**15  # fastText's count of an inner node without children
-MAX_WORD_NGRAMS = 100  # fastText's default is 1; each takes 8 bytes per document
-MAX_CHARACTER_NGRAMS = 30  # the longest; fastText's default is 0, and 6 for word vectors. Each adds a row per character
-MAX_PRUNED_BUCKETS = 100_000_000  # fastText's default is 2 million; each takes 2 bits of memory
+MAX_WORD_NGRAMS = 100  # fastText's default is 1; each word of an n-gram takes 8 bytes per document
+MAX_CHARACTER_NGRAMS = 30  # fastText's default is 0, and 6 for word vectors. Each length adds a row per character
+MAX_PRUNED_BUCKETS = 100_000_000  # fastText's default is 2 million; each bucket takes 2 bits of memory
 MAX_PART_WIDTH = 64  # fastText's default is 2; the number of weights that one byte of the file becomes
 MAX_SHIFT = 29  # more fractional bits do not change a sum of products
 
@@ -62,23 +62,23 @@ class Classifier:
     scratch_items: int
 
     def scoring(self, label: str) -> Classifier:
-        """Return the model with which `Engine.classify` gives the probability of this label for each text. ValueError
-        for a label that the model does not have."""
+        """Return a model with which `Engine.classify` gives the probability of this label for each text. Raises
+        ValueError for a label that the model does not have."""
         if label not in self.labels:
             raise ValueError(f"no label {label!r} in the model{nearest(label, self.labels)}")
         return _scoring(self, self.labels.index(label))
 
 
 def label_names(model: str) -> tuple[str, ...]:
-    """Return the labels of the model at a path, read from the head of the file; "" is `lid.176.ftz`. InputError for a
-    file that is not a supported model."""
+    """Return the labels of the model at a path, read from the head of the file; "" means `lid.176.ftz`. Raises
+    InputError for a file that is not a supported model."""
     path = _model_path(model)
     return _label_names(path, _stamp(path))
 
 
 def load_classifier(model: str) -> Classifier:
-    """Return the model at a path; "" is `lid.176.ftz`. A process keeps up to MODELS_KEPT models. InputError for a file
-    that is not a supported model."""
+    """Return the model at a path; "" means `lid.176.ftz`. A process keeps up to MODELS_KEPT models. Raises InputError
+    for a file that is not a supported model."""
     path = _model_path(model)
     return _load(path, _stamp(path))
 
@@ -104,12 +104,12 @@ def _model_path(model: str) -> Path:
 
 
 def _stamp(path: Path) -> tuple[int, int]:
-    """Return the time and the size of a file, which detect that another file replaced it."""
+    """Return the time and the size of a file. They show whether the file was replaced."""
     try:
         status = path.stat()
     except OSError as error:
         raise InputError(f"no fastText model can be read at {path}: {fault_of(error)}") from None
-    if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):  # opening a folder fails later
+    if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):  # a folder fails when it is opened
         raise InputError(f"no fastText model can be read at {path}: it is not a regular file")
     return status.st_mtime_ns, status.st_size
 
@@ -145,7 +145,7 @@ def _load(path: Path, stamp: tuple[int, int]) -> Classifier:
 
 
 class _Reader:
-    """Reads the items of a file in order. InputError for a file that ends too early."""
+    """Reads the items of a file in order. Raises InputError for a file that ends too early."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -201,7 +201,7 @@ class _Words(NamedTuple):
     labels: tuple[str, ...]
     label_bytes: list[bytes]
     label_counts: list[int]
-    pruned: np.ndarray | None  # (bucket, its row after those of the words) of each kept bucket; None: all are kept
+    pruned: np.ndarray | None  # (bucket, its row after the rows of words) of each kept bucket; None: all are kept
 
 
 def _read_settings(reader: _Reader) -> _Settings:
@@ -360,7 +360,8 @@ def _read_only(tables: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
 
 @lru_cache(MODELS_KEPT)
 def _scoring(model: Classifier, label: int) -> Classifier:
-    """Return the model for one label, the same for all frames: the GPU engine copies the tables of a model once."""
+    """Return the model for one label. It is the same object for all frames, since the GPU engine copies the tables of a
+    model once."""
     settings, *others, tree = model.tables
     settings = settings.copy()
     settings[kernel.WANTED] = label
@@ -382,7 +383,7 @@ def _path_to(tree: np.ndarray, label: int, labels: int) -> np.ndarray:
 
 def _fitting_shift(numbers: Sequence[np.floating]) -> int:
     """Return the number of fractional bits with which all of `numbers` are below 2^29."""
-    largest = float(np.max(numbers, initial=0))  # keeps NaN, which Python's max may lose
+    largest = float(np.max(numbers, initial=0))  # this keeps NaN, which Python's max may lose
     if not math.isfinite(largest):
         raise InputError("this fastText model has weights that are not finite: its training has failed")
     return min(29 - math.frexp(largest)[1], MAX_SHIFT) if largest else MAX_SHIFT

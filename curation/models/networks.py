@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The forward passes of the package `transformers`, made from the values of `config.json` and tensors of safetensors.
+"""Builds modules of the package `transformers` from the values of `config.json` and the tensors of safetensors.
 
-The package is never given a folder or a name. So it downloads nothing and runs nothing: it does not see the code,
-templates and adapters that a folder may hold.
+The package is never given a folder or a name. So it downloads nothing, and runs no code of a folder: it never gets the
+code, templates and adapters that a folder may have.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # Tables of the package, from configurations to classes.
 VECTORS, SCORES, TOKENS = "MODEL_MAPPING", "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING", "MODEL_FOR_CAUSAL_LM_MAPPING"
-POOLER = "pooler."  # of BERT, behind the vectors
+POOLER = "pooler."  # BERT's layer after the vectors
 IN_LAYER = re.compile(r"\.\d+\.(?!.*(masked_bias|inv_freq)$)")  # without constants that old versions stored
 
 
@@ -71,7 +71,7 @@ def _loaded(files: ModelFiles, kind: str, tensors: dict[str, torch.Tensor], dtyp
         values["id2label"] = dict(enumerate(files.labels))
     with explained(folder):
         config = configuration_auto.CONFIG_MAPPING[files.config.model_type].from_dict(values)
-        if config.num_hidden_layers > len(tensors):  # to make them could take days
+        if config.num_hidden_layers > len(tensors):  # to create the layers could take days
             raise ValueError(f"{config.num_hidden_layers:,} layers have only {len(tensors):,} tensors")
         module = getattr(modeling_auto, kind)[type(config)]
         network, info = module.from_pretrained(
@@ -109,8 +109,8 @@ def line_of(error: Exception) -> str:
 
 @contextmanager
 def explained(folder: Path) -> Iterator[None]:
-    """Errors of the package in this context are an InputError for the model of a folder. The package prints neither
-    warnings nor log lines nor progress: what matters of them is an error here."""
+    """A context that turns errors of the package into an InputError about the model of a folder. In it, the package
+    prints no warnings, log lines or progress: faults that matter are errors here."""
     from transformers.utils import logging
 
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()

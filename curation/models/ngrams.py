@@ -22,10 +22,10 @@ from curation.kernels import language_model as kernel
 
 MODELS_KEPT = 2  # in memory
 MAX_ORDER = 20
-MISSING_UNKNOWN = 100 * kernel.UNITS  # the log probability that KenLM gives to <unk> where a model has none
+MISSING_UNKNOWN = 100 * kernel.UNITS  # KenLM's log probability of <unk> for a model without <unk>
 BINARY = b"mmap lm http://kheafield.com/code"
 GZIP = b"\x1f\x8b"
-MAX_GROWTH, FREE_BYTES = 100, 16 << 20  # of a compressed file, which has 3 to 10 times its size; a few MB may have more
+MAX_GROWTH, FREE_BYTES = 100, 16 << 20  # of a compressed file; 3 to 10 is usual, and a few MB may grow more
 PIECE_BYTES = 1 << 20
 SPACES = re.compile(r"[ \t\v\f\r]+")
 CONTENT = re.compile(rb"\S")
@@ -78,7 +78,7 @@ class KenlmModel:
     model: Any
 
     def score_texts(self, texts: Sequence[str | None]) -> np.ndarray:
-        """Return the same as `Engine.score_text`, to the precision of KenLM's float32 logarithms."""
+        """Return what `Engine.score_text` does, to the precision of KenLM's float32 logarithms."""
         out = np.zeros((len(texts), kernel.NUM_RESULTS), np.int64)
         for row, text in enumerate(texts):
             for line in (text or "").split("\n"):
@@ -94,7 +94,7 @@ class KenlmModel:
 
 def load_language_model(path: str) -> LanguageModel | KenlmModel:
     """Return the model at a path: an ARPA file, also compressed with gzip, or a binary file of KenLM. A process keeps
-    up to MODELS_KEPT models. InputError for a file that is no such model."""
+    up to MODELS_KEPT models. Raises InputError for a file that is no such model."""
     return _load(path, known_sha256(path))
 
 
@@ -117,7 +117,8 @@ def _load(path: str, digest: str) -> LanguageModel | KenlmModel:
 
 
 def _decompressed(path: str) -> bytearray:
-    """The content of a gzip file. InputError for one that grows as no language model does, to protect the memory."""
+    """Return the content of a gzip file. To protect the memory, raises InputError if it grows more than a language
+    model can."""
     limit, data = MAX_GROWTH * os.path.getsize(path) + FREE_BYTES, bytearray()
     with gzip.open(path) as file:
         while piece := file.read(PIECE_BYTES):
@@ -131,7 +132,7 @@ def _decompressed(path: str) -> bytearray:
 
 
 def tiny_model() -> LanguageModel:
-    """Return a model of two words, to compile and to compare the functions of engines."""
+    """Return a model of two words, for compiling and comparing the functions of engines."""
     return _parse("the tiny model", np.frombuffer(bytearray(TINY), np.uint8))
 
 
@@ -157,7 +158,7 @@ def _load_binary(path: str) -> KenlmModel:
 
 
 def _lines(data: np.ndarray, position: int) -> Iterator[tuple[str, int]]:
-    """Yield the lines with content from a position on, stripped, with the position after each."""
+    """Yield the lines that are not blank, from a position on, stripped, with the position after each line."""
     raw = data.data
     while match := CONTENT.search(raw, position):
         position = match.start()
@@ -185,7 +186,7 @@ def _parse(path: str, data: np.ndarray) -> LanguageModel:
             line, _ = _next_line(data, position)
             raise _wrong(path, f"{FAULTS[fault].format(order=size)} in the {size}-gram {line[:SHOWN]!r}")
         closed = closed and has_suffixes
-        if size == 1:  # words that only longer n-grams have are unknown
+        if size == 1:  # words that occur only in longer n-grams are unknown
             longest = kernel.longest_word(data, start, position)
     line, _ = _next_line(data, position)
     if line != "\\end\\":

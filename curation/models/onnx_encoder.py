@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Vectors and scores of windows by a transformer in ONNX, through onnxruntime on the CPU.
+"""Computes vectors and scores of windows by a transformer in ONNX, with onnxruntime on the CPU.
 
-A window runs alone, without padding, with one thread. So its result depends on the window, the processor and the
-version of onnxruntime, whatever the graph does: one that quantises its inputs scales them by the largest number of a
-batch. Batches of short windows would be faster (of 16 tokens by 1.7), those of 128 and more are not.
+A window runs alone, without padding, with one thread. So its result depends only on the window, the processor and the
+version of onnxruntime. In a batch it could depend on other windows: a graph that quantises its inputs scales them by
+the largest number of the batch. Batches would be 1.7 times as fast for windows of 16 tokens, and no faster for 128 and
+more.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _LOADING = threading.Lock()
 
 
 def onnx_facts() -> dict[str, str]:
-    """Return what the results depend on besides the model: the processor, and versions of libraries."""
+    """Return the facts that results depend on, besides the model: the processor, and versions of libraries."""
     _check_package()
     present = binding.get_host_cpu_features()
     processor = ["CPU", *(name for name in FEATURES if present.get(name))]
@@ -47,7 +48,7 @@ def _check_package() -> None:
 def load_onnx(path: Path, with_head: bool) -> OnnxEncoder:
     """Return the model of an ONNX file: its scores if `with_head`, else its vectors. A process keeps up to MODELS_KEPT.
 
-    InputError for a file that is no such model, EngineError without onnxruntime.
+    Raises InputError for a file that is no such model, EngineError without onnxruntime.
     """
     _check_package()
     digests = tuple(onnx_digests(path).items())
@@ -79,9 +80,9 @@ class OnnxEncoder:
         self.special = special_ids(self.tokenizer)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
-        options.enable_mem_pattern = False  # it is for inputs of one shape
+        options.enable_mem_pattern = False  # it helps only for inputs of one shape
         options.use_deterministic_compute = True
-        options.log_severity_level = 4  # exceptions say the same
+        options.log_severity_level = 4  # exceptions have the same text
         try:
             self.session = onnxruntime.InferenceSession(
                 files.path, options, providers=["CPUExecutionProvider"],
@@ -91,7 +92,7 @@ class OnnxEncoder:
             if is_of_system(error):
                 raise
             raise InputError(f"{files.path} cannot be loaded by onnxruntime: {line_of(error)}") from None
-        # A model that cannot compute fails now, and so does one without a vector for the largest id
+        # A model that cannot compute, or has no vector for the largest id, fails now
         self._result(np.array([*self.tokenizer.encode("a").ids, max(largest_id(self.tokenizer), 0)]))
 
     def windows(self, texts: Sequence[str | None], count: int) -> TokenWindows:

@@ -36,7 +36,7 @@ INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 REQUIRED_INPUTS = INPUTS[:2]
 TOKENS, POOLED, LOGITS = ("last_hidden_state", "token_embeddings"), "sentence_embedding", "logits"
 INPUT_DTYPES, OUTPUT_DTYPES = ("int64", "int32"), ("float32", "float16")
-DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")  # of the operators that onnxruntime has
+DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")  # domains of the operators that onnxruntime has
 Count = Annotated[int, msgspec.Meta(ge=1)]
 
 
@@ -64,7 +64,8 @@ class OnnxFiles(ModelFiles, frozen=True, kw_only=True):
 
 
 def onnx_path(model: str) -> Path | None:
-    """Return the ONNX file of a model, or None for another one. A folder with safetensors is no model in ONNX."""
+    """Return the ONNX file of a model, or None for a model of another form. A folder with safetensors is no model in
+    ONNX."""
     path = Path(model)
     if path.suffix == SUFFIX:
         return path
@@ -73,8 +74,8 @@ def onnx_path(model: str) -> Path | None:
 
 
 def open_onnx(path: Path) -> OnnxFiles:
-    """Return the checked folder of an ONNX file. InputError for a file that is none, or that takes or gives something
-    else than an encoder."""
+    """Return the checked folder of an ONNX file. Raises InputError for a file that is no ONNX, or whose inputs or
+    outputs are not those of an encoder."""
     return _open(path, tuple(onnx_digests(path).items()))
 
 
@@ -177,7 +178,7 @@ def _check_output(path: Path, name: str, value: GraphValue, axes: int) -> None:
 
 
 def _width(path: Path, config: OnnxConfig, value: GraphValue) -> int:
-    """Return the dimensions of vectors. InputError if neither the graph nor the configuration states them."""
+    """Return the dimensions of vectors. Raises InputError if neither the graph nor the configuration states them."""
     width = (value.shape[-1] if value.shape else 0) or config.hidden_size
     if not width:
         raise InputError(f"{path} states no size of its vectors, and its {CONFIG} has no hidden_size")

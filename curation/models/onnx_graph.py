@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an ONNX file takes and gives, its operators, and the files that it names.
+"""Reads the inputs, outputs and operators of an ONNX file, and the names of its external files.
 
-A plan needs the names of external files before a model is loaded, and onnxruntime does not give them. The format is
-protobuf, with the fields of https://github.com/onnx/onnx/blob/main/onnx/onnx.proto. Values of tensors are not read.
+A plan needs the names of external files before a model is loaded, and onnxruntime does not report these names. The
+format is protobuf, with the fields of https://github.com/onnx/onnx/blob/main/onnx/onnx.proto. Values of tensors are not
+read.
 """
 
 from __future__ import annotations
@@ -23,13 +24,14 @@ ATTRIBUTE_TENSORS, ATTRIBUTE_GRAPHS, ATTRIBUTE_SPARSE = (5, 10), (6, 11), (22, 2
 TENSOR_NAME, EXTERNAL_DATA = 8, 13  # of TensorProto
 FUNCTION_NODE, FUNCTION_DOMAIN = 7, 10  # of FunctionProto
 VARINT, EIGHT_BYTES, BYTES, FOUR_BYTES = 0, 1, 2, 5  # wire types of protobuf
-MOST_DEPTH = 32  # of graphs in operators of graphs
+MOST_DEPTH = 32  # depth of graphs inside operators of graphs
 
 Span = tuple[int, int]  # first byte, and the byte after the last
 
 
 class GraphValue(NamedTuple):
-    """An input or an output: its dtype ("" for another one), and its shape, in which 0 is a size that may vary."""
+    """An input or an output: its dtype ("" for a dtype that is not listed), and its shape, in which 0 is a size that
+    may vary."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -38,7 +40,7 @@ class GraphValue(NamedTuple):
 class OnnxGraph(NamedTuple):
     """The content of a file.
 
-    inputs     without those that have a value in the file
+    inputs     inputs without a value in the file
     operators  (domain, name) of the operators, without those that the file defines
     external   names of the files that hold tensors, relative to the folder of this one
     """
@@ -50,7 +52,7 @@ class OnnxGraph(NamedTuple):
 
 
 def read_graph(path: Path) -> OnnxGraph:
-    """Return the content of an ONNX file. InputError for another file."""
+    """Return the content of an ONNX file. Raises InputError for a file of another form."""
     try:
         with path.open("rb") as file:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -62,7 +64,7 @@ def read_graph(path: Path) -> OnnxGraph:
 
 
 class _Reader:
-    """The messages in the bytes of a file. ValueError for bytes that are none."""
+    """Reads the protobuf messages in the bytes of a file. Raises ValueError for bytes that are no messages."""
 
     def __init__(self, data: mmap.mmap) -> None:
         self.data = data

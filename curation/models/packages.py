@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models that an installed package brings: `package:NAME`. Only its list of files is read; nothing of it is imported or
-run, and nothing is downloaded."""
+"""Finds models that an installed package contains: `package:NAME`. Only the package's list of files is read; its code
+is not imported or run, and nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ WEIGHTS = ("model.safetensors", "model.onnx", "onnx/model.onnx")
 
 @lru_cache(maxsize=64)
 def model_folder(model: str) -> str:
-    """Return the folder of a model in an installed package, for `package:NAME` and, where the package has several,
-    `package:NAME/FOLDER`; another path unchanged. InputError for a package that is missing, or has no such model."""
+    """Return the folder of a model in an installed package, for `package:NAME` or, if the package has several models,
+    `package:NAME/FOLDER`. Other paths are returned unchanged. Raises InputError for a package that is missing, or has
+    no such model."""
     if not model.startswith(MARK):
         return model
     name, _, wanted = model.removeprefix(MARK).partition("/")
@@ -45,13 +46,14 @@ def model_folder(model: str) -> str:
 
 
 def _folder(path: str) -> str:
-    """The folder of a model by the path of its weights."""
+    """Return the folder of a model, given the path of its weights."""
     parent = PurePosixPath(path).parent
     return str(parent.parent if parent.name == "onnx" else parent)
 
 
 def named_in(model: str, files: dict[str, str]) -> dict[str, str]:
-    """Return path -> SHA-256 of the files of a model by names that are equal on all machines, if it is in a package."""
+    """Return path -> SHA-256 of the files of a model. If the model is in a package, paths are replaced by names that
+    are equal on all machines."""
     folder = model_folder(model)
     if folder == model:
         return files

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scores of texts by a transformer classifier or regressor, as integers.
 
-The last digits of floats depend on the device and on libraries. Scores are therefore rounded to SCORE_UNITS per one,
-once, and all later steps use the stored numbers.
+The last digits of floats depend on the device and on libraries. Scores are therefore rounded once, to multiples of 1 /
+SCORE_UNITS, and all later steps use the stored integers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Scores(NamedTuple):
 
     units    the score in 1 / SCORE_UNITS, int64; 0 where `known` is false
     known    bool, one per document: false for a document without tokens
-    windows  what the model read
+    windows  the windows that the model read
     """
 
     units: np.ndarray
@@ -35,7 +35,7 @@ class Scores(NamedTuple):
 
 
 def head_of(model: str) -> ModelFiles:
-    """Return the folder of a classifier or regressor. InputError for an encoder without a head."""
+    """Return the folder of a classifier or regressor. Raises InputError for an encoder without a head."""
     files = open_transformer(model)
     if not files.labels:
         raise InputError(
@@ -74,7 +74,7 @@ def score_texts(texts: Sequence[str | None], model: str, label: str, windows: in
 
 
 def _scores(files: ModelFiles, outputs: np.ndarray) -> np.ndarray:
-    """Probabilities, or the numbers of a regressor, from the outputs of a head."""
+    """Return probabilities, or the numbers of a regressor, from the outputs of a head."""
     if files.is_regressor:
         return outputs
     if files.config.problem_type == "multi_label_classification":

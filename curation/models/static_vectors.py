@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Static embeddings in the form of model2vec: a table with one vector per token, and the mean of the tokens of a text.
 
-They need neither a GPU nor PyTorch. The mean is a sum in the order of the text, so every machine computes the same.
+They need neither a GPU nor PyTorch. The sum for the mean is taken in the order of the text, so every machine computes
+the same mean.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ _LOADING = threading.Lock()
 
 
 def static_dimensions(model: str) -> int:
-    """Return the dimensions of the table of vectors in a folder; 0 if it holds none, as those of encoders. InputError
-    for a folder that is no model."""
+    """Return the dimensions of the table of vectors in a folder; 0 if it has no table, like the folder of an encoder.
+    Raises InputError for a folder that is no model."""
     check_folder(model)
     header = read_header(Path(model) / WEIGHTS)
     shapes = [header[name].shape for name in TABLES if name in header]
@@ -38,13 +39,13 @@ def static_dimensions(model: str) -> int:
 
 
 def static_facts() -> dict[str, str]:
-    """Return what the vectors depend on besides the model."""
+    """Return the facts that the vectors depend on, besides the model."""
     return package_versions("tokenizers")
 
 
 def load_static(model: str) -> StaticVectors:
-    """Return the static embeddings of a folder. A process keeps up to MODELS_KEPT of them. InputError for a folder
-    that holds none."""
+    """Return the static embeddings of a folder. A process keeps up to MODELS_KEPT of them. Raises InputError for a
+    folder without static embeddings."""
     digests = tuple(encoder_digests(model).items())
     with _LOADING:
         return _load(model, digests)
@@ -108,8 +109,8 @@ class StaticVectors:
         return cut_windows(self.tokenizer, texts, WHOLE_TEXT, 0, ([], []))
 
     def run(self, windows: Sequence[np.ndarray]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield the number of each window and the mean of the vectors of its tokens: float64 of shape (1, width). It is
-        0 for only unknown tokens."""
+        """Yield the number of each window and the mean of the vectors of its tokens: float64 of shape (1, width). The
+        mean is 0 if all tokens are unknown."""
         for number, ids in enumerate(windows):
             check_interrupts()
             yield np.array([number]), self._mean(ids[ids != self.unknown] if self.unknown is not None else ids)[None]

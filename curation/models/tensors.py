@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of safetensors: a header in JSON and the values of tensors behind it. Reading one runs no code.
+"""Reads files of safetensors: a header in JSON, then the values of tensors. Reading a file runs no code of it.
 
 The format has eight bytes with the size of the header, the header, and the data, all little-endian:
-https://huggingface.co/docs/safetensors. Static embeddings need no package for it.
+https://huggingface.co/docs/safetensors. So static embeddings need no package to read them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Tensor(msgspec.Struct, frozen=True):
 
 
 def read_header(path: Path) -> dict[str, Tensor]:
-    """Return the entries of the header of a file. InputError for a file that is no safetensors."""
+    """Return the entries of the header of a file. Raises InputError for a file that is no safetensors."""
     return _read(path)[0]
 
 

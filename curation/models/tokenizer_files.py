@@ -11,9 +11,9 @@ from curation.base.system.panics import without_panics
 
 @without_panics()
 def parse_tokenizer(data: bytes) -> tuple[Any, Any]:
-    """Return the tokenizer of the bytes of a tokenizer.json, and their content.
+    """Return the tokenizer and the parsed JSON of the bytes of a tokenizer.json.
 
-    Raises what the package raises, mostly plain Exception, and PanicError.
+    Raises the errors of the package: mostly Exception itself, and PanicError.
     """
     from tokenizers import Tokenizer
 
@@ -26,7 +26,7 @@ def parse_tokenizer(data: bytes) -> tuple[Any, Any]:
 def _check_merges(model: dict[str, Any]) -> None:
     """Raise ValueError for a merge whose second part lacks the prefix of parts inside a word.
 
-    The package cuts as many bytes as the prefix has. That may be half a character, which ends the process.
+    The package removes as many bytes as the prefix has from that part. If this cuts a character, the process ends.
     """
     prefix = model.get("continuing_subword_prefix") or ""
     for merge in model.get("merges") or () if prefix else ():

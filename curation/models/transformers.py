@@ -11,7 +11,7 @@ from curation.models.onnx_files import OnnxFiles, onnx_digests, onnx_path, open_
 
 
 def open_transformer(model: str) -> EncoderFiles | OnnxFiles:
-    """Return the checked folder of a model, without its weights. InputError for a folder that holds none."""
+    """Return the checked folder of a model, without its weights. Raises InputError for a folder without a model."""
     path = onnx_path(model)
     return open_onnx(path) if path else open_encoder(model)
 
@@ -23,12 +23,12 @@ def transformer_digests(model: str) -> dict[str, str]:
 
 
 def transformer_facts(model: str) -> dict[str, str]:
-    """Return what the results depend on besides the model: device, dtype, versions of libraries."""
+    """Return the facts that results depend on, besides the model: device, dtype, versions of libraries."""
     return onnx_facts() if onnx_path(model) else encoders.device_facts()
 
 
 def load_transformer(model: str, with_head: bool) -> Encoder | OnnxEncoder:
-    """Return a loaded model: for its scores if `with_head`, else for its vectors. InputError for a folder that holds no
-    such model, EngineError for a missing package."""
+    """Return a loaded model: for its scores if `with_head`, else for its vectors. Raises InputError for a folder
+    without such a model, EngineError for a missing package."""
     path = onnx_path(model)
     return load_onnx(path, with_head) if path else load_encoder(model, with_head)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Vectors of documents as 8-bit integers: their columns, and their cosines.
+"""Stores vectors of documents as 8-bit integers in columns, and computes their cosines.
 
 A vector v is stored once, as the integers rint(127 v / max|v|). Each is the result of one product, one division and one
 rounding, which IEEE 754 defines exactly, so every machine stores the same integers. Only directions are compared, so no
-scale is stored: `scales` has the factors that make unit vectors of the integers.
+scale is stored. `scales` returns the factors that turn the integers into unit vectors.
 
-From there on the arithmetic is in integers: dot products and squared norms are exact. The cosine is dot / sqrt(a * b).
+All further arithmetic is on integers, so dot products and squared norms are exact. The cosine is dot / sqrt(a * b).
 IEEE 754 rounds the product, the root and the quotient correctly in float64, and there is no sum whose order could
 differ, so every machine gets the same cosine. Decisions use it in ten-thousandths, rounded down.
 
@@ -51,8 +51,8 @@ def type_name(dimensions: int) -> str:
 
 
 def arrow_type(name: str) -> pa.DataType:
-    """Return the Arrow type with an alias of Arrow, or with a `type_name`; `uint32[n]` is that of signatures.
-    ValueError for another name."""
+    """Return the Arrow type of a name: an alias of Arrow, a `type_name`, or `uint32[n]`, which is the type of
+    signatures. Raises ValueError for another name."""
     if isinstance(name, str) and (match := TYPE_NAME.fullmatch(name)):
         return pa.list_(pa.type_for_alias(match[1]), int(match[2]))
     return pa.type_for_alias(name)
@@ -62,9 +62,9 @@ def arrow_type(name: str) -> pa.DataType:
 
 
 def quantised(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return vectors (float, shape (n, dimensions)) as int8 of the same shape, and a bool per vector: false if it is
-    all zeros, which has no direction. The largest absolute value of each vector becomes 127. Vectors that are integers
-    with this largest value stay the same. ValueError for NaN and infinite numbers."""
+    """Return vectors (float, shape (n, dimensions)) as int8 of the same shape, and a bool per vector: False for a
+    vector of zeros, which has no direction. The largest absolute value of each vector becomes 127. Vectors of integers
+    whose largest absolute value is 127 stay the same. Raises ValueError for NaN and infinite numbers."""
     out = np.zeros(vectors.shape, np.int8)
     has_direction = np.zeros(len(vectors), bool)
     for start in range(0, len(vectors), ROWS_AT_ONCE):
@@ -89,7 +89,8 @@ def squared_norms(vectors: np.ndarray) -> np.ndarray:
 
 
 def dots(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Return the dot product of each vector with the one at the same place (int8, shape (n, dimensions)), int64."""
+    """Return the dot product, int64, of each vector on the left with the vector of the same row on the right (int8,
+    shape (n, dimensions))."""
     out = np.empty(len(left), np.int64)
     for start in range(0, len(left), ROWS_AT_ONCE):
         rows = slice(start, start + ROWS_AT_ONCE)
@@ -99,7 +100,7 @@ def dots(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 
 def scales(vectors: np.ndarray) -> np.ndarray:
-    """Return the factor that makes a unit vector of each vector (int8), float32; 0 for a vector of zeros."""
+    """Return for each vector (int8) the factor that turns it into a unit vector, float32; 0 for a vector of zeros."""
     norms = np.sqrt(squared_norms(vectors).astype(np.float64))
     return np.divide(1, norms, out=np.zeros(len(norms)), where=norms > 0).astype(np.float32)
 
@@ -117,7 +118,8 @@ def cosines(dot: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 
 def units_of(threshold: float) -> int:
-    """Return the ten-thousandths that a cosine needs to reach a threshold, which counts as it is written."""
+    """Return the ten-thousandths that a cosine needs to reach a threshold. The threshold is taken as the decimal number
+    that was written."""
     return math.ceil(Decimal(repr(threshold)) * UNITS)
 
 
@@ -191,7 +193,7 @@ def from_column(
 def _filled(
     values: pa.Array, present: np.ndarray, dimensions: int, name: str, ids: Sequence[str | None] | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return vectors with rows of zeros where there is none, from the numbers of those that are present."""
+    """Return the vectors of all rows, given the numbers of the vectors that are present. Other rows are zeros."""
     numbers = values.to_numpy(zero_copy_only=False).reshape(-1, max(dimensions, 1))[:, :dimensions]
     if numbers.dtype == np.int8:
         vectors, has_direction = numbers, numbers.any(axis=1)

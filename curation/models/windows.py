@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Windows of tokens: the parts of a long document that an encoder reads one by one, and the pooling of their results.
+"""Windows of tokens: the parts of a long document that an encoder reads one by one, and how their results are pooled.
 
-A text is tokenised from its start as far as its windows reach, not to its end, and in pieces: a tokenizer takes about
-100 bytes per token. A text is cut where the tokens around the cut stay the same, so that all ids are those of the whole
-text. A word of more than LIMIT characters is cut anywhere.
+A text is tokenised from its start only as far as its windows reach. This is done in pieces, since a tokenizer takes
+about 100 bytes of memory per token. A text is cut where the tokens around the cut stay the same, so all ids are those
+of the whole text. A word of more than LIMIT characters is cut at any position.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from curation.base.system.panics import without_panics
 from curation.base.system.steps import note_share
 
 PIECE = 2048  # characters that are tokenised at once, if a cut is found in them
-LIMIT = 1 << 18  # characters that are tokenised at most at once
+LIMIT = 1 << 18  # the most characters that are tokenised at once
 CONTEXT = 32  # characters before and after a cut, whose tokens must not change
-MIN_DISTINCT = 12  # different characters in the context of a cut
-TRIES = 6  # cuts at white space, and as many elsewhere, which scripts without spaces need
+MIN_DISTINCT = 12  # distinct characters that the context of a cut needs
+TRIES = 6  # cuts tried at white space; as many are tried elsewhere, for scripts without spaces
 
 
 class TokenWindows(NamedTuple):
@@ -60,7 +60,7 @@ def cut_windows(
     """Return the windows of texts.
 
     max_tokens  tokens of a window, with the special ones
-    count       windows of a document; 0: as many as it fills
+    count       windows of a document; 0: as many as it has text for
     special     the ids before and after the text of a window
 
     A document without tokens has no window.
@@ -112,8 +112,8 @@ def _piece_end(tokenizer: Any, text: str, first: int) -> int:
 
 
 def _keeps_tokens(tokenizer: Any, left: str, right: str) -> bool:
-    """Return whether a cut between two texts leaves their tokens as they are. The tokens of a long run of a few
-    characters depend on its start, which is not in sight."""
+    """Return whether a cut between two texts leaves their tokens as they are. In a long run of only a few distinct
+    characters, tokens depend on the start of the run, which is not in the context."""
     if len({*left, *right}) < MIN_DISTINCT:
         return False
     return _ids(tokenizer, left) + _ids(tokenizer, right) == _ids(tokenizer, left + right)
@@ -148,7 +148,7 @@ class Reader(Protocol):
 def results_of(reader: Reader, windows: TokenWindows, model: str) -> np.ndarray:
     """Return the results of all windows: float64 of shape (windows, width). Equal windows are read once.
 
-    `model` is its path, for messages. InputError for a model that gives NaN or infinite numbers."""
+    `model` is its path, for messages. Raises InputError for a model that gives NaN or infinite numbers."""
     indexes: dict[bytes, int] = {}
     index = np.array([indexes.setdefault(window.tobytes(), len(indexes)) for window in windows.ids], np.int64)
     _, first = np.unique(index, return_index=True)
@@ -169,8 +169,8 @@ def results_of(reader: Reader, windows: TokenWindows, model: str) -> np.ndarray:
 
 
 def pool(values: np.ndarray, windows: TokenWindows, pooling: str) -> np.ndarray:
-    """Return the results of documents from those of their windows: float64 of shape (documents, width), NaN for a
-    document without windows. `mean` weighs a window by its tokens."""
+    """Return the results of documents, pooled from the results of their windows: float64 of shape (documents, width),
+    NaN for a document without windows. The pooling `mean` weighs each window by its number of tokens."""
     documents = len(windows.characters)
     result = np.full((documents, values.shape[1]), np.nan)
     starts = np.flatnonzero(np.diff(windows.document, prepend=-1))
