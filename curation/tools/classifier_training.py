@@ -32,8 +32,8 @@ from curation.reading.inputs import AnyInput
 from curation.reading.texts import InputTexts, list_whole_inputs
 from curation.tools.scoring_metrics import CalibrationBin, LabelMetrics, calibration, label_metrics
 
-REPAIR = "pip install --force-reinstall --no-deps fasttext-modern"  # fasttext-predict has the same module
-MIN_TEXTS = 10  # different texts per label
+REPAIR = "pip install --force-reinstall --no-deps fasttext-modern"  # fasttext-predict has a module of this name
+MIN_TEXTS = 10  # distinct texts per label
 SCORED_TEXTS = 10_000  # at once
 MAPPED_BYTES, POLL_SECONDS, PIECE = 1024, 0.05, 1 << 20
 TRAINER = """
@@ -64,12 +64,12 @@ class TrainedClassifier(NamedTuple):
     """A trained model and its quality on texts that the training did not see.
 
     path         the model, for `classify` and `curation.classify`
-    report_path  a JSON file beside it, with all that follows
+    report_path  a JSON file next to it, with all fields below
     labels       the labels, in the given order
     trained      texts per label in training
     held_out     metrics per label on held-out texts
     calibration  probability of the first label against its share, on held-out texts
-    duplicates   documents left out because an earlier one of their label has the same text
+    duplicates   documents left out because an earlier document of their label has the same text
     conflicts    different texts left out because documents of several labels have them
     empty        documents left out because they have no text
     """
@@ -286,7 +286,8 @@ def _write_texts(
 
 
 def _distinct(keys: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return which documents are the first with their text, and which have a text of several labels. bool each."""
+    """Return two bool arrays: which documents are the first with their text, and which have a text that occurs with
+    several labels."""
     _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
     lowest, highest = np.full(len(first), len(labels)), np.full(len(first), -1)
     np.minimum.at(lowest, inverse, labels)
@@ -305,7 +306,7 @@ def _texts_of(label: str, inputs: list[AnyInput]) -> Iterator[str]:
 
 
 def _as_line(text: str) -> str:
-    """Return a text as one line that fastText reads as the kernels do: `</s>` ends it, and it holds no labels."""
+    """Return a text as one line that fastText reads as the kernels do: `</s>` ends the text, and it has no labels."""
     line = SPACES.sub(" ", text).strip(" ")
     if not SPECIAL.search(line):
         return line
@@ -329,14 +330,14 @@ def _train(folder: Path, output: Path, settings: ClassifierSettings, quantize: b
 
 
 def _run_trainer(task: dict[str, Any], output: BinaryIO) -> str:
-    """Train in a process of its own, write the model to `output`, and return the error of fastText; "" if it succeeded.
+    """Train in a separate process, write the model to `output`, and return the error of fastText; "" if it succeeded.
     An empty task only loads the package.
 
     The model comes through a pipe: fastText does not notice that the system refuses a write.
 
     On one thread, fastText 0.9.3 sets only the first tenth of its weights and takes the others from fresh memory. In a
-    process that has freed memory before, they are whatever was there: trainings differ, or end with NaN. With
-    MALLOC_MMAP_THRESHOLD_ the C library takes every array from the system, which fills it with zeros.
+    process that has freed memory before, this memory has old data: trainings differ, or end with NaN. With
+    MALLOC_MMAP_THRESHOLD_, the C library gets every array from the system, which fills new memory with zeros.
     """
     environment = os.environ | {
         "MALLOC_MMAP_THRESHOLD_": str(MAPPED_BYTES),
@@ -361,7 +362,7 @@ def _run_trainer(task: dict[str, Any], output: BinaryIO) -> str:
                     if not (piece := model.read(PIECE)):
                         break
                     output.write(piece)
-                elif process.poll() is not None:  # a forked child of this process may have the other end
+                elif process.poll() is not None:  # a forked child may hold the other end of the pipe
                     break
             answer = process.stdout.read().decode()
             process.wait()
@@ -404,7 +405,7 @@ def _scores(path: Path, names: Sequence[str], lines: Sequence[str]) -> tuple[np.
 
 
 def _report(result: TrainedClassifier, digest: str) -> dict[str, Any]:
-    """Return the content of the report beside a model. What is not defined is null."""
+    """Return the content of the report beside a model. Metrics that are not defined are null."""
 
     def plain(row: tuple[Any, ...]) -> dict[str, Any]:
         values = row._asdict()  # type: ignore[attr-defined]

@@ -4,7 +4,7 @@
 Docstrings and help topics of the standard library come first, then the licences and descriptions of the installed
 packages (licence texts repeat across packages: real duplicates), then the packages' docstrings until the text is long
 enough. Source files are parsed, never imported. Parsing the standard library takes about two seconds on one core. Its
-tests are skipped: they would add a fifth more text for ten more seconds.
+tests are skipped: they would add a fifth more text, and take ten more seconds.
 """
 
 import ast
@@ -21,7 +21,7 @@ from curation.base.errors import OutputError
 CORPUS = "corpus.jsonl"
 MIN_CHARACTERS = 300  # shorter docstrings are added to the document of their module
 SKIPPED_FOLDERS = {"__pycache__", "dist-packages", "idle_test", "site-packages", "test", "tests"}
-LEGAL_SUFFIXES = ("", ".md", ".rst", ".txt")  # and not license.py
+LEGAL_SUFFIXES = ("", ".md", ".rst", ".txt")  # but not license.py
 LEGAL_NAMES = ("authors", "copying", "licence", "license", "notice")
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -89,7 +89,7 @@ def write_corpus(path: str | os.PathLike[str]) -> tuple[int, int]:
 
 
 def _documented(folder: Path, source: str) -> Iterator[dict[str, str]]:
-    """Documents of the docstrings of every module below `folder`."""
+    """Yield documents with the docstrings of every module below `folder`."""
     for path in _files(folder):
         tree = _parse(path) if path.suffix == ".py" else None
         if tree is not None:
@@ -99,7 +99,7 @@ def _documented(folder: Path, source: str) -> Iterator[dict[str, str]]:
 
 
 def _distribution_texts(folder: Path) -> Iterator[dict[str, str]]:
-    """Documents of the licences, notices and descriptions of the distributions installed in `folder`."""
+    """Yield documents with the licences, notices and descriptions of the distributions installed in `folder`."""
     for path in _files(folder):
         text = _legal_or_description(path)
         yield from _documents(f"packages/{path.relative_to(folder).as_posix()}", [("", text)], "distributions")
@@ -114,7 +114,7 @@ def _documents(name: str, texts: Iterable[tuple[str, str]], source: str) -> Iter
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """All files below `folder`, in the order of their paths, except those in folders of tests."""
+    """Yield all files below `folder`, in the order of their paths, except those in folders of tests."""
     for parent, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if name not in SKIPPED_FOLDERS)
         yield from (Path(parent, name) for name in sorted(files))
@@ -130,8 +130,8 @@ def _parse(path: Path) -> ast.Module | None:
 
 
 def _docstrings(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """(name, text) of the module with its short definitions, then of each long top-level definition, nested docstrings
-    included."""
+    """Yield (name, text): first of the module with its short definitions, then of each long top-level definition, with
+    its nested docstrings."""
     groups = [(node.name, "\n\n".join(_nested(node))) for node in tree.body if isinstance(node, Definition)]
     short = [text for _, text in groups if 0 < len(text) < MIN_CHARACTERS]
     yield "", "\n\n".join([ast.get_docstring(tree) or "", *short]).strip()
@@ -148,7 +148,7 @@ def _nested(node: Definition) -> Iterator[str]:
 
 
 def _numbered(groups: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """The groups, with `#2`, `#3` ... appended to repeated names: a module may define a name twice."""
+    """Yield the groups, with `#2`, `#3` ... appended to repeated names, since a module may define a name twice."""
     seen: dict[str, int] = {}
     for name, text in groups:
         seen[name] = seen.get(name, 0) + 1
@@ -156,7 +156,7 @@ def _numbered(groups: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
 
 
 def _help_topics(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """(name, text) of each topic of `help("topic")`: one dictionary of strings."""
+    """Yield (name, text) of each topic of `help("topic")`, from one dictionary of strings."""
     for node in tree.body:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict):
             yield from sorted(ast.literal_eval(node.value).items())

@@ -63,7 +63,7 @@ SIZES = (0, 1, 2, 3, 5, 8, 20, 20, 40, 40, 80, 80, 160, 160, 320, 640)
 
 
 def _numbers(seed: int) -> Iterator[int]:
-    """Knuth's MMIX generator, written out because the documents must never change."""
+    """Yield random numbers by Knuth's MMIX generator, implemented here because the documents must never change."""
     state = seed
     while True:
         state = (state * 6364136223846793005 + 1442695040888963407) & (2**64 - 1)
@@ -106,7 +106,7 @@ def _table(documents: Sequence[str | None]) -> pa.Table:
 
 
 def _text_arrays(column: pa.ChunkedArray) -> list[np.ndarray]:
-    """The validity (bool) and the UTF-8 length (int64) of each row, and the bytes of all rows (uint8)."""
+    """Return the validity (bool) and the UTF-8 length (int64) of each row, and the bytes of all rows (uint8)."""
     encoded = [None if text is None else text.encode() for text in column.to_pylist()]
     valid = np.array([text is not None for text in encoded], bool)
     lengths = np.array([len(text or b"") for text in encoded], np.int64)
@@ -118,8 +118,8 @@ def _frame_arrays(engine: Engine, frame: Frame) -> list[np.ndarray]:
 
 
 def _parquet_arrays(engine: Engine, table: pa.Table) -> list[np.ndarray]:
-    """Write a table as Parquet, and return what pyarrow reads, in the types of the table: the bytes differ between
-    engines."""
+    """Write a table as Parquet, and return the columns that pyarrow reads, in the types of the table. The files
+    themselves may differ between engines."""
     with unsynced_folder() as folder:
         with engine.parquet_file(folder / "check.parquet", table.schema, file_options(table.schema)) as file:
             file.write(table)
@@ -135,7 +135,7 @@ def _table_arrays(table: pa.Table) -> list[np.ndarray]:
 
 
 def _language_model() -> list[Classifier]:
-    """The language model, if its package is installed."""
+    """Return the language model if its package is installed, else nothing."""
     try:
         return [load_classifier("")]
     except InputError:
@@ -176,13 +176,13 @@ def _rewritten(engine: Engine, frame: Frame, steps: RewriteSteps) -> list[np.nda
 
 
 def _split(engine: Engine, text: Text, words: str) -> list[np.ndarray]:
-    """Hashes of the texts, and which they are."""
+    """Return hashes of the texts after words are split, and which texts were split."""
     split, wanted = engine.split_words(text, words)
     return [engine.hash_text(split), wanted]
 
 
 def _units(engine: Engine, frame: Frame, unit: str) -> list[np.ndarray]:
-    """The units, and the texts without every third one."""
+    """Return the units, and the texts without every third unit."""
     text = frame[TEXT]
     units = engine.split_units(text, unit, True)
     joined, edited = engine.join_units(text, units, np.arange(len(units.frame)) % 3 > 0)
@@ -202,7 +202,8 @@ def _ngram_hits(engine: Engine, text: Text) -> list[np.ndarray]:
 
 
 def _corpus_checks(engine: Engine) -> Iterator[Check]:
-    """Checks on generated keys and hashes: a fault in the functions that compute keys does not appear here too."""
+    """Return checks on generated keys and hashes, so that a fault in the functions that compute keys does not show in
+    these checks."""
     rows = 2000
     numbers = np.fromiter(islice(_numbers(21), 4 * rows), np.int64, 4 * rows)
     keys = (numbers[: 2 * rows] % 700).astype(np.uint64).reshape(rows, 2) % np.uint64(29)
@@ -222,7 +223,7 @@ def _corpus_checks(engine: Engine) -> Iterator[Check]:
 
 
 def _window_checks(engine: Engine, documents: Sequence[str | None]) -> Iterator[Check]:
-    """Records of windows of the documents, which are read twice; places are the CPU engine's."""
+    """Return checks of the records of windows. The documents are read twice; the places come from the CPU engine."""
     cpu, raw = load_engine("cpu"), [(text or "").encode() for text in documents]
     data, offsets = np.frombuffer(b"".join(raw), np.uint8), np.cumsum([0, *map(len, raw)])
 
@@ -247,7 +248,7 @@ def _window_checks(engine: Engine, documents: Sequence[str | None]) -> Iterator[
 
 
 def _centroids(engine: Engine) -> list[np.ndarray]:
-    """The centres of four clusters whose means are exact in any order of sums, so that engines agree."""
+    """Return the centres of four clusters. Their means are exact in any order of summation, so engines agree."""
     corners = np.eye(4, 6, dtype=np.float32)
     around = (np.arange(8 * 6, dtype=np.float32).reshape(8, 6) % 5 - 2) / 64
     return [engine.fit_centroids((corners + around[:, None]).reshape(-1, 6), 4, 10, 7)]
@@ -283,7 +284,7 @@ def digest(arrays: Sequence[np.ndarray]) -> str:
 
 
 class SelfCheck(NamedTuple):
-    """Digests of what each engine computes from the same generated documents."""
+    """Digests of the results of each engine from the same generated documents."""
 
     documents: int  # number of generated documents
     digests: dict[str, dict[str, str]]  # function -> engine -> digest
@@ -292,7 +293,7 @@ class SelfCheck(NamedTuple):
 
     @property
     def differing(self) -> list[str]:
-        """Functions whose digests differ between engines."""
+        """The functions whose digests differ between engines."""
         return [name for name, by_engine in self.digests.items() if len(set(by_engine.values())) > 1]
 
 
@@ -333,8 +334,8 @@ def diagnose() -> tuple[list[str], bool]:
     """Return the lines of `curate doctor`, and whether this machine is sound.
 
     The lines show engines, versions, devices, the CUDA toolchain, missing parts with advice, and the comparison of the
-    engines. The second value is False if an engine without an obstacle does not load, if a check fails, if two engines
-    differ, or if a GPU is usable and the parts of its toolchain do not go together.
+    engines. The second value is False in four cases: an engine that should load does not, a check fails, two engines
+    differ, or a GPU is usable but the versions of its toolchain do not fit each other.
     """
     lines: list[str] = []
     engines = []

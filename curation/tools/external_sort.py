@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""External sort of rows of integers: memory is bounded by the rows in a buffer, the rest is in files."""
+"""External sort of rows of integers. A buffer of rows bounds the memory; all other rows are in files."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ BATCH_ROWS = 1 << 17
 
 
 class Sorter:
-    """Sorts rows by their keys. Rows with equal keys become one, with the sums of their values.
+    """Sorts rows by their keys. Rows with equal keys become one row, with the sums of their values.
 
-    folder   folder of the files, which has none of this name
+    folder   folder of the files; it must have no files of this name
     name     name of the files
     width    number of int32 keys of a row, 0 or more each
     values   number of int64 values of a row
@@ -30,7 +30,7 @@ class Sorter:
         self.keys = np.empty((BUFFER_ROWS, width), np.int32)
         self.values = np.empty((BUFFER_ROWS, values), np.int64)
         self.size = 0
-        self.ends: list[int] = []  # of the blocks in the files, in rows
+        self.ends: list[int] = []  # ends of the sorted blocks in the files, in rows
 
     def add(self, keys: np.ndarray, values: np.ndarray) -> None:
         """Take rows into the buffer, which is sorted and written whenever it is full."""
@@ -55,7 +55,8 @@ class Sorter:
         self.values = np.empty((BUFFER_ROWS, self.values.shape[1]), np.int64)
 
     def merged(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield the rows in order, in batches, and remove the files at the end. Nothing can be added then."""
+        """Yield the rows in order, in batches, and remove the files at the end. After this call, no rows can be
+        added."""
         self._write_block()
         if not self.ends:
             return
@@ -98,7 +99,7 @@ class Sorter:
 
 
 def _packed(keys: np.ndarray) -> list[np.ndarray]:
-    """Return keys for `np.lexsort`, the first one first: two columns in each."""
+    """Return keys for `np.lexsort`, each packed from two columns; the first columns come first."""
     wide = keys.astype(np.uint64)
     return [
         wide[:, k] << np.uint64(32) | wide[:, k + 1] if k + 1 < wide.shape[1] else wide[:, k]

@@ -29,7 +29,7 @@ class Edges(NamedTuple):
     """The edges of a graph, ascending, each pair of nodes once. Nodes are positions in `nodes`.
 
     nodes   the values of the nodes, ascending: strings or integers
-    source  int64; of a graph without directions the smaller node
+    source  int64; in an undirected graph, the smaller node
     target  int64
     weight  float64, above 0: the sum of the edges between the two nodes
     rows    int64, one per row of the frame: the node of its source; -1 for none
@@ -46,7 +46,7 @@ def edges_of(engine: Engine, frame: Any, source: str, target: str, weight: str, 
     """Return the edges of a frame. Arguments are those of `curation.pagerank`; `directed` tells whether an edge differs
     from its reverse.
 
-    RecipeError for an unknown `by`. InputError for a column that is missing or holds no nodes, or no weights.
+    Raises RecipeError for an unknown `by`, InputError for a column that is missing or has no nodes or weights.
     """
     if by and by not in KEYS:
         raise RecipeError(f"by is {by!r}{nearest(by, KEYS)}")
@@ -55,7 +55,7 @@ def edges_of(engine: Engine, frame: Any, source: str, target: str, weight: str, 
     weights = _weights(engine, frame, weight)[parents]
     encoded = pa.concat_arrays([sources, others]).dictionary_encode()
     order = pc.sort_indices(encoded.dictionary)
-    ranks = np.append(np.empty(len(order), np.int64), -1)  # the last one for nulls
+    ranks = np.append(np.empty(len(order), np.int64), -1)  # the last index is for nulls
     ranks[order.to_numpy()] = np.arange(len(order))
     nodes = ranks[encoded.indices.fill_null(-1).to_numpy()]
     rows = nodes[: len(sources)]
@@ -86,7 +86,7 @@ def _column(engine: Engine, frame: Any, name: str) -> pa.Array:
 
 
 def _listed(column: pa.Array, name: str) -> tuple[np.ndarray, pa.Array]:
-    """The rows and the values of a column; those in its lists, or in its JSON arrays, if it has them."""
+    """Return the rows and the values of a column. Lists and JSON arrays give one value per item."""
     if has_kind(column.type, "text"):
         given = column.drop_null()
         if len(given) and pc.all(pc.starts_with(given, "[")).as_py():
@@ -112,7 +112,8 @@ def _parsed(column: pa.Array, name: str) -> pa.Array:
 
 
 def _same_kind(left: tuple[pa.Array, str], right: tuple[pa.Array, str], by: str) -> tuple[pa.Array, pa.Array]:
-    """Return the nodes of two columns, given with their names, as values of one type; null for one that is left out."""
+    """Return the nodes of two columns, given with their names, as values of one type; null for a node that is left
+    out."""
     sides = [_typed(column, name, by) for column, name in (left, right)]
     kinds = [side.type for side in sides if not pa.types.is_null(side.type)] or [pa.large_string()]
     if len({*kinds}) > 1 and any(map(pa.types.is_large_string, kinds)):
@@ -142,7 +143,7 @@ def _typed(column: pa.Array, name: str, by: str) -> pa.Array:
 
 
 def _weights(engine: Engine, frame: Any, name: str) -> np.ndarray:
-    """The weight of each row of a frame, float64; 1 without a column."""
+    """Return the weight of each row of a frame, float64; 1 without a column."""
     if not name:
         return np.ones(len(frame))
     column = _column(engine, frame, name)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`curation.pagerank` and `curation.communities`: graphs of links and pairs, by NetworkX.
+"""`curation.pagerank` and `curation.communities`, for graphs of links and of pairs; NetworkX computes them.
 
-NetworkX is one thread of Python: a million edges take PageRank 20 CPU seconds, and Louvain two to over ten minutes
-(docs/graphs.md).
+NetworkX uses one thread of Python: for a million edges, PageRank takes 20 CPU seconds, and Louvain two to over ten
+minutes (docs/graphs.md).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from curation.recipes.keywords import check_types
 from curation.tools.graph_edges import Edges, edges_of
 
 NETWORKX, CUGRAPH = "networkx", "cugraph"
-TOLERANCE = 1e-6  # of the sum of all changes; NetworkX multiplies its own by the number of nodes
+TOLERANCE = 1e-6  # limit of the sum of all changes; NetworkX multiplies its limit by the number of nodes
 # Measured with NetworkX 3.6.1 on random graphs of 100,000 and a million edges, with 2 to 20 edges per node.
 NODE_BYTES, EDGE_BYTES = {"pagerank": 600, "communities": 1900}, {"pagerank": 600, "communities": 900}
 NOTE = "curation.graph"  # in frame.attrs: how the graph was computed
@@ -68,7 +68,7 @@ def pagerank(
 
     def score(networkx: Any, built: Any) -> np.ndarray:
         nodes = max(len(graph.nodes), 1)
-        rounds = math.ceil(math.log(TOLERANCE / 2, damping)) + 1  # each lowers the change by the factor `damping`
+        rounds = math.ceil(math.log(TOLERANCE / 2, damping)) + 1  # each lowers the change by this factor
         scores = networkx.pagerank(built, alpha=damping, tol=TOLERANCE / nodes, max_iter=rounds, backend=backend)
         return np.array([scores[node] for node in range(len(graph.nodes))], np.float64)
 
@@ -118,7 +118,8 @@ def communities(
 def _computed(
     name: str, edges: Edges, compute: Callable[[Any, Any], np.ndarray], settings: dict[str, Any]
 ) -> np.ndarray:
-    """The values of the nodes by a function of NetworkX and a graph. Notes the version of NetworkX in `settings`."""
+    """Return the values of the nodes that a function computes from NetworkX and a graph. Store the version of NetworkX
+    in `settings`."""
     backend = settings["backend"]
     if backend not in (NETWORKX, CUGRAPH):
         raise RecipeError(f"backend is {backend!r}{nearest(backend, (NETWORKX, CUGRAPH))}")
@@ -155,7 +156,8 @@ def _check_memory(name: str, edges: Edges) -> None:
 def _result(
     given: Any, frame: Any, edges: Edges, name: str, column: str, values: np.ndarray, settings: dict[str, Any]
 ) -> Any:
-    """The nodes with their values as a frame like `given`, or `given` with the values of its rows in `column`."""
+    """Return the nodes with their values, as a frame of the kind of `given`; or with a `column`, `given` with the
+    values of its rows there."""
     engine = engine_of(frame)
     if column:
         mine = pa.array(values).take(pa.array(edges.rows, mask=edges.rows < 0))

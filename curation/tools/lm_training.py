@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Train an n-gram language model: interpolated modified Kneser-Ney smoothing (Chen and Goodman 1998), as an ARPA file.
-
-The estimation is that of KenLM's lmplz (Heafield et al. 2013): counts of the highest order, sorted by suffixes, give
-the adjusted counts of all orders; sorted by contexts, the discounted probabilities and the back-off weights; sorted by
-suffixes again, the probabilities, which include those of the shorter n-grams. Each sort is external. Memory: the
-vocabulary, 200 bytes per word, and a fixed 600 MB at most, whatever the size of the texts.
+"""Trains an n-gram language model with interpolated modified Kneser-Ney smoothing (Chen and Goodman 1998), as an ARPA
+file.  The estimation is that of KenLM's lmplz (Heafield et al. 2013), in three external sorts. Counts of the highest
+order, sorted by suffixes, give the adjusted counts of all orders. Sorted by contexts, these give the discounted
+probabilities and the back-off weights. Sorted by suffixes again, they give the probabilities, interpolated with those
+of shorter n-grams. Memory: 200 bytes per word of the vocabulary, and at most 600 MB for texts of any size.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ BATCH_BYTES = 4 << 20
 MAX_ORDER = 8
 SUFFIX = ".arpa"
 SPECIAL = (b"<s>", b"</s>", b"<unk>")
-FALLBACK = (0.5, 1.0, 1.5)  # discounts where the counts give none, as lmplz --discount_fallback
+FALLBACK = (0.5, 1.0, 1.5)  # discounts if the counts give none, as in lmplz --discount_fallback
 BEGIN_WEIGHT = b"-99"  # log probability of <s>, which is never predicted
 
 Rows = tuple[np.ndarray, np.ndarray]
@@ -43,8 +42,8 @@ class TrainedLM(NamedTuple):
     path        the ARPA file, for `perplexity` and `curation.perplexity`
     ngrams      n-grams per order in the model, with `<s>`, `</s>` and `<unk>` as words
     pruned      n-grams per order that were left out
-    discounts   per order: what is taken from counts of 1, 2, and 3 or more
-    fallback    orders whose counts give no discounts: they have 0.5, 1 and 1.5
+    discounts   per order: the numbers subtracted from counts of 1, 2, and 3 or more
+    fallback    orders whose counts give no discounts: 0.5, 1 and 1.5 are used
     documents, sentences, words   size of the training texts; a sentence is a line with words
     rejected    records that are no documents
     """
@@ -138,7 +137,8 @@ def _check_output(output: str | os.PathLike[str], force: bool) -> Path:
 
 
 class _Vocabulary:
-    """Numbers of words, in the order of their first use; four are reserved (`kernel.PAD` to `kernel.UNKNOWN`)."""
+    """Gives words numbers, in the order of their first use; four numbers are reserved (`kernel.PAD` to
+    `kernel.UNKNOWN`)."""
 
     def __init__(self) -> None:
         self.words = [b"", *SPECIAL]
@@ -182,7 +182,7 @@ class _Ngrams:
         self.rows += len(keys)
 
     def arrays(self) -> Rows:
-        """Return keys and values, mapped."""
+        """Return keys and values, memory-mapped."""
         if not self.rows:
             return np.empty((0, self.shapes[0]), np.int32), np.empty((0, self.shapes[1]), self.dtype)
         keys, values = (
@@ -230,7 +230,7 @@ class _Training:
             raise InputError("the training texts have no words. Check the paths and --text-column")
 
     def count(self) -> None:
-        """Count the n-grams of all orders, and the n-grams that have each count up to 4."""
+        """Count the n-grams of all orders, and how many n-grams have each count up to 4."""
         self.counts = [_Ngrams(self.folder, n + 1, 2, np.int64) for n in range(self.order)]
         of_counts = np.zeros((self.order, 5), np.int64)
         last = np.zeros(self.order, np.int32)
@@ -258,7 +258,7 @@ class _Training:
                 raise InputError(f"the training texts have no n-grams of {n + 1} words{least}. Give a lower order")
 
     def discount(self) -> None:
-        """Compute the discounted probabilities and the back-off weights, by contexts."""
+        """Compute the discounted probabilities and the back-off weights, from n-grams sorted by contexts."""
         self.back_off = np.zeros(len(self.vocabulary.words))
         self.sorters = [Sorter(self.folder, f"{n + 1}.suffixes", n + 1, 3) if n else None for n in range(self.order)]
         for sorter in self.sorters[1:]:
@@ -282,8 +282,8 @@ class _Training:
             mine.release()
 
     def _discount(self, n: int, keys: np.ndarray, values: np.ndarray, mine: Sorter, shorter: Sorter | None) -> None:
-        """Add the n-grams of whole contexts to the sorters: (probability without shorter n-grams, weight of the
-        shorter n-gram, 0), and (0, 0, back-off weight) for each context."""
+        """Add the n-grams of complete contexts to the sorters. An n-gram has (probability without shorter n-grams,
+        weight of the shorter n-gram, 0); a context has (0, 0, back-off weight)."""
         adjusted, raw = values.T
         starts = _starts(keys[:, :-1])
         sizes = np.diff(np.append(starts, len(keys)))
@@ -332,7 +332,7 @@ class _Training:
         return lower
 
     def _write_ngrams(self, file: Any, n: int, lower: _Ngrams) -> _Ngrams:
-        """Write the n-grams of an order, and return their probabilities. `lower`: those of one word less."""
+        """Write the n-grams of an order, and return their probabilities. `lower`: the n-grams with one word less."""
         sorter = self.sorters[n]
         assert sorter
         lower_keys, lower_values = lower.arrays()
@@ -392,7 +392,7 @@ def _starts(contexts: np.ndarray) -> np.ndarray:
 
 
 def whole_contexts(batches: Iterator[Rows]) -> Iterator[Rows]:
-    """Yield batches that end with a context: rows whose keys but the last are equal are in one batch."""
+    """Yield batches of complete contexts: rows whose keys are equal except the last key are in one batch."""
     pending: list[Rows] = []
     for keys, values in batches:
         starts = _starts(keys[:, :-1])

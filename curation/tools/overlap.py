@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """`curation.check_overlap`: the share of each evaluation item whose word n-grams occur in training texts.
 
-`decontaminate` removes documents that share an n-gram with evaluation texts. This is the other direction: which
-evaluation items a model has seen. Memory: 44 to 68 bytes per n-gram of the evaluation texts, 100 bytes per n-gram found
-and document named, and a batch of text per worker. The training texts stream through. With an embedding model, items
-are compared with the training texts by the cosine of their vectors too: `curation.tools.overlap_vectors`.
+`decontaminate` removes documents that share an n-gram with evaluation texts. This module answers the opposite question:
+which evaluation items a model has seen. Memory: 44 to 68 bytes per n-gram of the evaluation texts, 100 bytes per n-gram
+found and document named, and a batch of text per worker. The training texts stream through. With an embedding model,
+items are compared with the training texts by the cosine of their vectors too: `curation.tools.overlap_vectors`.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ class EvaluationSet(NamedTuple):
     """The counts of one evaluation set, an input of `test`.
 
     items         items with words
-    contaminated  items of whose n-grams more than the threshold occur in the training texts
-    touched       items of which at least one n-gram occurs there
+    contaminated  items with more than the threshold of their n-grams in the training texts
+    touched       items with at least one n-gram in the training texts
     short         items of fewer words than an n-gram
-    ngrams        different n-grams of each item, summed
-    found         those that occur in the training texts
+    ngrams        sum over items of their distinct n-grams
+    found         sum over items of those n-grams that occur in the training texts
     empty         items without words, which are not compared
     close         items with a cosine of at least `cosine` to a training text; 0 without a model
     """
@@ -86,7 +86,7 @@ class EvaluationSet(NamedTuple):
 
 
 def contamination(overlap: Any) -> str:
-    """Return how many items are contaminated, and by how many documents, as text: of an Overlap or a SpanOverlap."""
+    """Return, as text, how many items of an Overlap or a SpanOverlap are contaminated, and by how many documents."""
     items, sets = counted(sum(entry.items for entry in overlap.sets), "item"), counted(len(overlap.sets), "set")
     return f"{overlap.contaminated:,} of {items} of {sets} contaminated by {counted(overlap.documents, 'document')}"
 
@@ -160,7 +160,7 @@ def save_items(target: Path, content: dict[str, Any], items: pa.Table) -> Path:
 
 
 def check_output(path: str | os.PathLike[str], force: bool) -> Path:
-    """Return the path of an output of `Overlap.save`. OutputError as there."""
+    """Return the path of an output of `Overlap.save`. Raises the same OutputError."""
     target = local_output(path)
     if target.suffix not in SUFFIXES:
         raise OutputError(f"the output is {target}, expected a name that ends in {', '.join(SUFFIXES)}")
@@ -275,8 +275,8 @@ def _check(ngram: int, threshold: float, compare: str, documents: int, workers: 
 
 
 class _Items:
-    """The evaluation items, and their different n-grams: `grams[starts[k]:starts[k + 1]]` are positions in `hashes`
-    (uint64, ascending) of item k."""
+    """The evaluation items and their distinct n-grams. `hashes` (uint64, ascending) has the n-grams of all items;
+    `grams[starts[k]:starts[k + 1]]` has the positions in `hashes` of those of item k."""
 
     def __init__(self, test: Any, settings: ShingleSettings) -> None:
         inputs = local_inputs(test, "test: ")
@@ -304,7 +304,7 @@ class _Items:
 
     @property
     def first_grams(self) -> np.ndarray:
-        """The first n-gram of each item; 0 for an item without words."""
+        """Return the first n-gram of each item; 0 for an item without words."""
         return np.append(self.grams, 0)[self.starts[:-1]]
 
     def questions(self, answer_column: str) -> Evaluation | None:
@@ -325,7 +325,7 @@ class _Items:
         return len(words) >= self.settings.ngram and not says_something(words, self.settings.ngram)
 
     def _read(self, engine: Engine, file: SourceFile) -> Any:
-        """Yield (n-grams of a batch, number of each item's), and note the items."""
+        """Yield (n-grams of a batch, number of n-grams of each item), and store the items."""
         records = 0
         for input_slice in each(plan_slices([file], SLICE_BYTES), "reading test files", "slice"):
             rows = 0
@@ -356,8 +356,8 @@ def read_items(test: Any) -> _Items:
 
 
 class _Corpus(NamedTuple):
-    """The n-grams found: positions in `_Items.hashes`, ascending, with the first documents that have each. `close` has
-    the nearest texts of each item with a vector, and `names` the ids of their documents."""
+    """The n-grams found: their positions in `_Items.hashes`, ascending, and the first documents that have each n-gram.
+    `close` has the nearest texts of each item with a vector; `names` has the ids of the documents of these texts."""
 
     gram: np.ndarray
     order: np.ndarray
@@ -371,13 +371,13 @@ class _Corpus(NamedTuple):
     tasks: list[Any]
 
     def name(self, order: int, row: int) -> str:
-        """Return the name by its position of a record without an id. The order has the task in its upper bits."""
+        """Return a name for a record without an id, made from its position. The upper bits of `order` have the task."""
         task = order >> 40
         return f"{self.sources[task]}/{int(self.base[task]) + row if isinstance(self.tasks[task], FilesTask) else row}"
 
 
 def _scan(engine: Engine, wanted: WantedNgrams, tasks: list[Any], workers: int) -> _Corpus:
-    """Run the tasks, and merge what they have found in any order."""
+    """Run the tasks, and merge their results, which may come in any order."""
     gram, order = np.zeros(0, np.int64), np.zeros(0, np.int64)
     ids = np.zeros(0, object)
     counts = {"done": 0, "documents": 0, "bytes": 0, "rejected": 0}
@@ -422,8 +422,7 @@ def _scan(engine: Engine, wanted: WantedNgrams, tasks: list[Any], workers: int) 
 
 
 def _judge(items: _Items, corpus: _Corpus, ngram: int, threshold: float, documents: int) -> Overlap:
-    """Return the result: for each item the share of its n-grams that occur, and the documents that have most of
-    them."""
+    """Return for each item the share of its n-grams that occur, and the documents that have most of these n-grams."""
     seen = np.zeros(len(items.hashes), bool)
     seen[corpus.gram] = True
     sizes = np.diff(items.starts)

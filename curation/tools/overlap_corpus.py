@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The training texts of `curation.check_overlap`: finished runs, files of documents, and `.bin/.idx` pairs.
 
-A task reads one slice of files, or a range of the documents of a pair, and returns the n-grams of the evaluation texts
-that it has found, with the first documents that have each, and the texts nearest to them by their vectors. Memory of a
-task: a batch of text, and what it has found.
+A task reads one slice of files, or a range of the documents of a pair. It returns the n-grams of evaluation texts that
+it has found, with the first documents that have each n-gram, and the texts whose vectors are nearest to each item.
+Memory of a task: a batch of text, and these results.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from curation.tokens.tokenization import Tokenizer, load_tokenizer
 from curation.tools.overlap_vectors import Close, ItemVectors, VectorSearch, stored_column
 
 SLICE_BYTES = 16 << 20
-MODEL_SLICE_BYTES = 1 << 20  # models read slowly: more tasks keep all workers busy to the end
-TASK_TOKENS = 4 << 20  # of a pair, per task
+MODEL_SLICE_BYTES = 1 << 20  # models are slow: with more tasks, all workers are busy to the end
+TASK_TOKENS = 4 << 20  # tokens of a pair per task
 BATCH_TOKENS = 1 << 20
 
 
@@ -67,7 +67,7 @@ class WantedNgrams(NamedTuple):
 
     documents  number of documents to name per n-gram
     items      the items with a vector; None if only n-grams are compared
-    questions  the items with short questions and the table of these; None if there are none
+    questions  the items with short questions, and the table of these questions; None if there are none
     grams      int64: the first n-gram of each item, which is the only one of a short question
     """
 
@@ -81,9 +81,10 @@ class WantedNgrams(NamedTuple):
 
 
 class FoundNgrams(NamedTuple):
-    """The n-grams that a task has found: `gram` (position in `WantedNgrams.hashes`), `row` and `id` of a document that
-    has it, at most `WantedNgrams.documents` per n-gram, the first ones. An id is None for a record without one. `close`
-    has the nearest texts of each item, if vectors are compared; `tally` the records of a slice."""
+    """The n-grams that a task has found: `gram` is the position in `WantedNgrams.hashes`; `row` and `id` are those of a
+    document with the n-gram. For each n-gram, these are the first `WantedNgrams.documents` documents. `id` is None for
+    a record without one. `close` has the nearest texts of each item, if vectors are compared; `tally` counts the
+    records of a slice."""
 
     gram: np.ndarray
     row: np.ndarray
@@ -126,7 +127,7 @@ def plan_tasks(train: Any, tokenizer: str, model: str) -> list[FilesTask | PairT
 
 
 def is_documents(path: str) -> bool:
-    """Return whether a path of training texts names files of documents, and neither a run nor a pair."""
+    """Return whether a path of training texts means files of documents, not a run or a pair."""
     plain = Path(path).expanduser()
     return not os.path.lexists(plain / REPORT) and not suffixed(bare_prefix(plain), ".idx").is_file()
 
@@ -194,7 +195,7 @@ def first_per_group(
 
 
 def _matches(engine: Engine, wanted: WantedNgrams, frame: Frame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return (n-gram, row, id) of each different n-gram of each document of a frame that is wanted."""
+    """Return (n-gram, row, id) for the distinct wanted n-grams of each document of a frame."""
     text = compared_text(engine, frame[TEXT], wanted.settings)
     hits = engine.ngram_hits(text, wanted.table, wanted.settings.ngram)[0] > 0
     if wanted.questions is not None and wanted.questions.keys is not None:
@@ -246,8 +247,8 @@ def _decoded(engine: Engine, task: PairTask) -> Iterator[tuple[Frame, int, Batch
 
 
 def decode_words(tokenizer: Tokenizer, ids: np.ndarray) -> str:
-    """Return the text of ids. End-of-document and begin-of-sequence tokens become line ends: spelled out, they would
-    be part of the words next to them."""
+    """Return the text of ids. End-of-document and begin-of-sequence tokens become line ends: their texts would join the
+    words next to them."""
     marks = [mark for mark in (tokenizer.eod, tokenizer.bos) if mark is not None]
     cuts = np.flatnonzero(np.isin(ids, marks))
     parts = np.split(ids, cuts)

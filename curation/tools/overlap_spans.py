@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`curation.check_spans`: evaluation text that occurs verbatim in the texts of an index of `substring_dedup`.
+"""`curation.check_spans`: finds evaluation text that occurs verbatim in the texts of an index of `substring_dedup`.
 
-`check_overlap` compares words of items with texts that stream through. Here the index finds the places, so its texts
-are not read. Each sequence of bytes that the index has is found, at its first place there. Memory: a megabyte of items,
-and the spans found.
+`check_overlap` reads all training texts and compares words. Here the index finds the positions, so the texts of the
+index are not all read. Each sequence of bytes in the index is found, at its first position in the index. Memory: a
+megabyte of items, and the spans found.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from curation.stages.exact.span_blocks import text_buffers
 from curation.stages.exact.span_index import SpanIndex, SpanMatches
 from curation.tools.overlap import check_output, contamination, read_items, save_items
 
-AT_ONCE = 1 << 20  # bytes of items
+AT_ONCE = 1 << 20  # bytes of items that are searched at once
 SPAN = pa.struct(
     [("start", pa.int64()), ("stop", pa.int64()), ("document", pa.large_string()), ("offset", pa.int64())]
 )  # fmt: skip
@@ -36,11 +36,11 @@ class SpanSet(NamedTuple):
     """The counts of one evaluation set, an input of `test`.
 
     items         all items
-    contaminated  items of whose bytes more than the threshold are in spans that the index has
+    contaminated  items with more than the threshold of their bytes in spans that the index has
     touched       items with such a span
-    short         items of fewer bytes than `length`: they have no span
+    short         items of fewer bytes than `length`, which cannot have a span
     bytes         bytes of all items
-    found         those in spans that the index has
+    found         bytes of items in spans that the index has
     """
 
     name: str
@@ -148,8 +148,8 @@ def check_spans(
 
 
 def _search(known: SpanIndex, texts: pa.LargeStringArray) -> tuple[SpanMatches, np.ndarray]:
-    """Return the spans of texts that an index has, with the number of each text and positions in it, and how many bytes
-    of each text are in a span."""
+    """Return the spans of texts that an index has, each with the number of its text and its positions in that text.
+    Also return how many bytes of each text are in spans."""
     data, offsets, _ = text_buffers(texts)
     hashes, anchors = all_anchors(data, offsets, known.length)
     matches = known.find(data, hashes, anchors)
@@ -163,7 +163,7 @@ def _search(known: SpanIndex, texts: pa.LargeStringArray) -> tuple[SpanMatches, 
 
 
 def _named(known: SpanIndex, matches: SpanMatches, texts: int, places: int) -> list[list[dict[str, Any]]]:
-    """Return the longest `places` spans of each text, by their start."""
+    """Return the longest `places` spans of each text, in the order of their starts."""
     order = np.lexsort((matches.offset, matches.document, matches.start, matches.start - matches.stop, matches.number))
     rank = np.arange(len(order)) - np.searchsorted(matches.number[order], matches.number[order])
     chosen = order[rank < places]

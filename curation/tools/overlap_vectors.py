@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cosine of evaluation items with training texts, for `curation.check_overlap`.
+"""Computes the cosines of evaluation items with training texts, for `curation.check_overlap`.
 
-A vector of a long document says little about one sentence in it, so documents are compared in windows. An item is
-compared with windows of the next power of two of its characters, which begin half a window apart, and with documents
-that are shorter than such a window. A window then holds at least three quarters of any copy of the item, but other text
-as well, so its cosine may be low: around the nearest windows of each item, windows of exactly its length are compared
-again. `make test-models` measures how many planted copies and paraphrases this finds.
+A vector of a long document says little about one sentence in it, so documents are compared in windows. The size of an
+item's windows is the next power of two of its characters; windows begin half a window apart. The item is also compared
+with documents shorter than a window. Some window then contains at least three quarters of any copy of the item. But it
+contains other text as well, so its cosine may be low. So around the nearest windows of each item, windows of exactly
+the item's length are compared again. `make test-models` measures how many planted copies and paraphrases this finds.
 
-Memory: a few vectors per item, and as many texts of about twice its length. The windows stream through.
+Memory: per item a few vectors, and as many texts of about twice the item's length. Windows are read one batch after the
+other.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from curation.models.vectors import UNITS, cosines, dots, from_column, squared_n
 from curation.results.finished.results import FinishedRun
 
 SIZES = tuple(1 << power for power in range(6, 13))  # characters of windows
-OVERLAPS = 2  # a window begins at each half of one
-FINE_STEPS = 8  # windows of exactly an item's length begin at each eighth of it
-CANDIDATES = 4  # windows of an item that are compared again
+OVERLAPS = 2  # windows begin half a window apart
+FINE_STEPS = 8  # windows of exactly an item's length begin an eighth of this length apart
+CANDIDATES = 4  # nearest windows of an item around which windows are compared again
 SNAP = 32  # characters within which a window begins and ends at white space
 AT_ONCE = 1 << 10  # texts embedded at once
-SHOWN_CHARACTERS = 2 * SIZES[-1]  # of a document that is compared as a whole
+SHOWN_CHARACTERS = 2 * SIZES[-1]  # characters shown of a document that is compared as a whole
 SPACE = re.compile(r"\s")
 
 
@@ -44,7 +45,7 @@ class ItemVectors(NamedTuple):
     rows       positions among all items
     texts      their texts
     vectors    int8, shape (items, dimensions)
-    sizes      characters of the windows with which each is compared
+    sizes      characters of the windows with which each item is compared
     """
 
     model: str
@@ -75,12 +76,12 @@ class ComparedText(NamedTuple):
 
 
 class Close(NamedTuple):
-    """The nearest pieces of each item, nearest first; the arrays have the shape (items, CANDIDATES).
+    """The nearest pieces of training text of each item, nearest first; the arrays have the shape (items, CANDIDATES).
 
-    score   dot product by the norm of the piece, float32; -inf for none
+    score   dot product divided by the norm of the piece, float32; -inf if there is no piece
     order   order of the pieces, int64
     row     row of the document in its task, int64
-    ids     its id, object
+    ids     id of the document, object
     shown   `ComparedText.shown`, object
     around  `ComparedText.around`, object
     vectors int8, shape (items, CANDIDATES, dimensions)
@@ -109,7 +110,8 @@ class Close(NamedTuple):
         )
 
     def merge(self, rows: np.ndarray, other: Close) -> None:
-        """Take over the nearer pieces of another result for the items at `rows`. Of equal scores the first counts."""
+        """Replace pieces of the items at `rows` by nearer pieces of another result. Of equal scores, the first one
+        counts."""
         score = np.concatenate([self.score[rows], other.score], axis=1)
         order = np.concatenate([self.order[rows], other.order], axis=1)
         best = np.lexsort((order, -score), axis=1)[:, :CANDIDATES]
@@ -120,8 +122,8 @@ class Close(NamedTuple):
 
 
 class Nearest(NamedTuple):
-    """The nearest document of each item: cosine in ten-thousandths, order and row of its task, its id, and the text
-    that was compared."""
+    """The nearest document of each item: the cosine in ten-thousandths, the order of its task and its row in the task,
+    its id, and the compared text."""
 
     units: np.ndarray
     order: np.ndarray
@@ -131,7 +133,7 @@ class Nearest(NamedTuple):
 
 
 def items_of(texts: Sequence[str], model: str, whole: bool) -> ItemVectors:
-    """Return the items with a vector. InputError for a model that cannot be used."""
+    """Return the items with a vector. Raises InputError for a model that cannot be used."""
     rows, vectors = [np.zeros(0, np.int64)], [np.zeros((0, dimensions_of(model)), np.int8)]
     for start in each(range(0, len(texts), AT_ONCE), "vectors of items", "batch"):
         embedded = embed_texts(texts[start : start + AT_ONCE], model, 0, "mean")
@@ -149,8 +151,8 @@ def items_of(texts: Sequence[str], model: str, whole: bool) -> ItemVectors:
 def stored_column(run: FinishedRun, model: str) -> str:
     """Return the column of `documents/` with the vectors of the documents by this model; "" if there is none.
 
-    The model counts by the SHA-256 of its files. The vectors are not used if a later stage changed texts, or if they
-    are those of a part of the texts that differs from what is compared here."""
+    Models are equal if the SHA-256 of their files are equal. The vectors are not used if a later stage changed texts,
+    or if they were made from a different part of the texts than is compared here."""
     wanted = _by_name(transformer_digests(model))
     column = ""
     for number, stage in enumerate(run.report["stages"]):
@@ -232,7 +234,7 @@ class VectorSearch:
         self.number += len(pieces)
 
     def _take(self, mine: np.ndarray, pieces: list[ComparedText], theirs: np.ndarray, vectors: np.ndarray) -> None:
-        """Note the nearest of some pieces for the items at `mine`."""
+        """Keep the nearest of some pieces for the items at `mine`."""
         weights = (1 / np.sqrt(squared_norms(vectors).astype(np.float64))).astype(np.float32)
         items = self.items.vectors[mine]
         near = self.engine.nearest_vectors(items, vectors, weights, min(CANDIDATES, len(vectors))).astype(np.int64)
@@ -276,7 +278,7 @@ def _snapped(text: str, position: int) -> int:
 
 
 def refine(items: ItemVectors, close: Close) -> Nearest:
-    """Return the nearest document of each item: of its candidates, by the best window of exactly its length."""
+    """Return the nearest document of each item: the candidate with the best window of exactly the item's length."""
     norms = squared_norms(items.vectors)
     units = np.full(len(norms), -UNITS - 1, np.int64)
     chosen = np.zeros(len(norms), np.int64)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How well probabilities of a label agree with the labels of held-out texts."""
+"""Measures how well probabilities of a label agree with the labels of held-out texts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class LabelMetrics(NamedTuple):
 
     texts      texts with the label
     precision  share of texts with the label among those for which it is the most probable one
-    recall     share of texts for which it is the most probable one among those with the label
+    recall     share of the texts with the label for which it is the most probable one
     auc        area under the ROC curve: the probability that a text with the label has a higher score than one without
     """
 

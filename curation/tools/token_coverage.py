@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How well a tokenizer fits texts: unknown tokens, bytes, tokens per word, and the tokens that no text has."""
+"""Measures how well a tokenizer fits texts: unknown tokens, byte tokens, tokens per word, and tokens that no text
+has."""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ class CoverageGroup(NamedTuple):
 
 
 class TokenCoverage(NamedTuple):
-    """The fit of a tokenizer to texts.
+    """The result of `token_coverage`: how well a tokenizer fits texts.
 
     tokenizer  the tokenizer
     groups     all texts, then the texts of each source, then those of each value of a column
@@ -86,7 +87,7 @@ class TokenCoverage(NamedTuple):
         return np.array([id_ for id_ in ids.tolist() if self.tokenizer.piece(id_) not in special], np.int64)
 
     def most_frequent(self, number: int) -> list[tuple[str, int]]:
-        """Return the texts of the most frequent tokens and how often they occur; of equal counts the lowest ids."""
+        """Return the texts of the most frequent tokens and how often they occur; among ties, lower ids come first."""
         best = np.argsort(-self.counts, kind="stable")[:number]
         return [(self.tokenizer.piece(int(id_)), int(self.counts[id_])) for id_ in best if self.counts[id_]]
 
@@ -218,7 +219,7 @@ _known: dict[str, _Kinds] = {}
 
 
 def _kinds(tokenizer: Tokenizer) -> _Kinds:
-    """The kinds of a tokenizer's tokens, computed once."""
+    """Return the kinds of a tokenizer's tokens, computed once."""
     if tokenizer.digest not in _known:
         _known.clear()
         _known[tokenizer.digest] = _kinds_of(tokenizer)

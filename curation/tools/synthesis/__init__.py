@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers of a language model's endpoint, stored before they are used: synthetic documents, and scores of documents.
+"""Asks the endpoint of a language model for synthetic documents or for scores of documents. Answers are stored before
+they are used.
 
 No run calls an endpoint. A run reads the files that `curation.generate` has written, as it reads any other files.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers on disk: a JSON Lines file to which each answer is appended and synced before anything uses it."""
+"""Answers on disk: each answer is appended to a JSON Lines file, and synced, before anything uses it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from curation.base.errors import IntegrityError
 from curation.base.system.files import sync_folder
 
 ANSWERED, CUT, REFUSED, EMPTY, WITH_KEY = "answered", "cut", "refused", "empty", "with_key"
-HTTP_STATUS = "HTTP "  # begins the `finish_reason` of a request that the endpoint refused
+HTTP_STATUS = "HTTP "  # start of the `finish_reason` of a request that the endpoint refused
 OUTCOMES = (ANSWERED, CUT, REFUSED, EMPTY, WITH_KEY)
 
 
@@ -23,9 +23,9 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """A request and its answer.
 
     key                      of the request
-    request                  what the endpoint got: model, messages and parameters
+    request                  the content that the endpoint got: model, messages and parameters
     outcome                  `answered`; `cut` at `max_tokens`; `refused` by the model or the endpoint; `empty`;
-                             `with_key`: it repeats the key of the endpoint, in whose place `text` has `[key]`
+                             `with_key`: it repeats the endpoint's key, which `text` has replaced by `[key]`
     text                     the answer, or the reason of a refusal
     finish_reason            as the endpoint gives it, or `HTTP 400` of a request that it refused
     prompt_tokens, answer_tokens   as the endpoint counted them, or estimated if `is_estimated`
@@ -46,14 +46,14 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def is_paid(self) -> bool:
-        """Whether a model has answered; False: the endpoint refused the request by an HTTP status."""
+        """Whether a model has answered; False if the endpoint refused the request with an HTTP status."""
         return not self.finish_reason.startswith(HTTP_STATUS)
 
 
 class Answers:
     """The answers in a file. Memory: about 200 bytes per answer.
 
-    notice   about a last line that a kill has cut, and that was removed; "" for none
+    notice   message about a last line that a kill had cut, and that was removed; "" for none
     counts   answers by outcome, tokens and retries
     """
 

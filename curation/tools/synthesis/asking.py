@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Send the requests that have no answer, several at a time, within the limits of a task."""
+"""Sends the requests that have no answer, several at a time, within the limits of a task."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from curation.tools.synthesis.answers import Answer, Answers
 from curation.tools.synthesis.endpoint import POLL_SECONDS, Endpoint, FailedError, Pace
 from curation.tools.synthesis.task import AnyTask, Request
 
-MAX_FAILURES = 20  # in a row, after which an endpoint counts as broken
-END_SECONDS = 3.0  # for answers to arrive after the end, less than `interrupts.GRACE_SECONDS`
+MAX_FAILURES = 20  # failures in a row, after which an endpoint counts as broken
+END_SECONDS = 3.0  # time for answers to arrive after the end; less than `interrupts.GRACE_SECONDS`
 
 
 class Asker:
@@ -40,14 +40,15 @@ class Asker:
         self._stop = Stop()
         self._failures = 0  # in a row
         self._is_answering = False  # whether a model has answered in this call
-        self._held: list[Answer] = []  # HTTP refusals before the first answer: of one request, or of the whole task
+        self._held: list[Answer] = []  # HTTP refusals before the first answer, of one request or of all
         self._pace = Pace(task)
 
     def ask(self, requests: Iterable[Request]) -> bool:
         """Send the requests that have no answer, and return whether any was sent.
 
-        InputError: the endpoint refuses the key, the model or all requests, or fails MAX_FAILURES times in a row. If it
-        has answered in this call, attempts under way have the rest of their time: their answers are paid.
+        InputError: the endpoint refuses the key, the model or all requests, or fails MAX_FAILURES times in a row. If
+        the endpoint has answered in this call, attempts under way may use the rest of their time, since their answers
+        are paid.
         """
         sent: set[str] = set()
         pool = ThreadPoolExecutor(self.task.concurrency)
@@ -61,7 +62,7 @@ class Asker:
                     if not self._is_within_budget(request):
                         self.is_spent = True
                         break
-                    self._endpoint = self._endpoint or Endpoint(self.task, self._pace)  # takes seconds, before a turn
+                    self._endpoint = self._endpoint or Endpoint(self.task, self._pace)  # takes seconds
                     self._wait_for_turn(request)
                     sent.add(request.key)
                     self._pending[pool.submit(run_task, self._stop, self._endpoint.answer, request)] = request
@@ -93,7 +94,7 @@ class Asker:
             self._endpoint.close()
 
     def _is_within_budget(self, request: Request) -> bool:
-        """Whether the budget allows a request. Waits while answers under way may be shorter than they can be."""
+        """Whether the budget allows a request. Waits if it depends on the size of answers that have not arrived."""
         task, most = self.task, self.task.most_tokens(request)
         while task.budget_tokens and self._used() + most > task.budget_tokens:
             if not self._pending:
@@ -115,7 +116,7 @@ class Asker:
         return self.answers.tokens + sum(map(self.task.most_tokens, self._pending.values()))
 
     def _collect(self, seconds: float) -> None:
-        """Store the answers that have arrived; wait up to so many seconds for one."""
+        """Store the answers that have arrived; wait up to `seconds` for one."""
         check_interrupts()
         if not self._pending:
             time.sleep(seconds)
@@ -149,7 +150,8 @@ class Asker:
             self._held = []
 
     def _keep_rest(self, seconds: float) -> None:
-        """Store what arrives within so many seconds after the end: it is paid. `inf` ends at a signal, too."""
+        """Store answers that arrive within `seconds` after the end, since they are paid. With `inf`, only a signal ends
+        the wait early."""
         ends = time.monotonic() + seconds
         while self._pending and (left := ends - time.monotonic()) > 0:
             if seconds == math.inf:
@@ -161,6 +163,6 @@ class Asker:
 
 
 def _waited(under_way: int, answers: int) -> str:
-    """The end of a message about requests that were under way."""
+    """Return the end of a message about requests that were under way."""
     waited = f". The call waited for {counted(under_way, 'request')} under way: {counted(answers, 'answer')} arrived"
     return waited if under_way else ""

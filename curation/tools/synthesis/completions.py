@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The body of an answer: a chat completion, or an error. Fields that a document does not need may be odd or missing."""
+"""Reads the body of an answer: a chat completion, or an error. Fields that no document needs may be invalid or
+missing."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-MAX_TOKENS = 1 << 40  # that a count of the endpoint may be
-MAX_DIGITS = 20  # of a number that Python converts; it refuses more than 4,300
+MAX_TOKENS = 1 << 40  # largest count that an endpoint may report
+MAX_DIGITS = 20  # digits of a number that is converted; Python refuses more than 4,300
 ERROR_TEXTS = ("error", "message", "detail", "msg", "error_description", "errors", "title")
 WITHOUT_MESSAGE = ("content_filter", "length")  # reasons of choices that some endpoints send without a message
 ERROR_CODES = ("code", "status", "status_code")
@@ -18,10 +19,10 @@ TITLE = re.compile(r"<title[^>]*>(.*?)</title", re.IGNORECASE | re.DOTALL)
 
 
 class StatusError(Exception):
-    """The endpoint answers an error.
+    """The endpoint answered with an error.
 
-    status    of HTTP, or the code in a body with status 200; 0 without one
-    detail    its text
+    status    HTTP status, or the code in a body with status 200; 0 if there is none
+    detail    text of the error
     wait      seconds to wait before another attempt; 0: not given
     target    of a redirect that is not followed; "" for none
     """
@@ -32,11 +33,12 @@ class StatusError(Exception):
 
 
 class NoCompletionError(Exception):
-    """A body is no chat completion."""
+    """A body that is no chat completion."""
 
 
 class Completion(NamedTuple):
-    """The first choice of an answer. `prompt_tokens` and `answer_tokens` are None where they are not counted."""
+    """The first choice of an answer. `prompt_tokens` and `answer_tokens` are None if the endpoint did not count
+    them."""
 
     text: str
     refusal: str
@@ -63,7 +65,8 @@ class _Answer(msgspec.Struct):
 
 
 def completion_of(body: bytes) -> Completion:
-    """Return the completion in a body. StatusError: it has an error instead. NoCompletionError: it has neither."""
+    """Return the completion in a body. StatusError: the body has an error instead. NoCompletionError: it has
+    neither."""
     try:
         # Unlike msgspec, json reads NaN, a byte order mark and halves of surrogate pairs.
         content = json.loads(body, parse_int=lambda digits: int(digits[:MAX_DIGITS]))
@@ -95,7 +98,7 @@ def error_text(body: str) -> str:
 
 
 def _text_in(value: Any) -> str:
-    """The first text in the fields ERROR_TEXTS of an error, at any depth."""
+    """Return the first text in the fields ERROR_TEXTS of an error, at any depth."""
     if isinstance(value, dict):
         value = [value.get(name) for name in ERROR_TEXTS]
     if isinstance(value, list):
@@ -104,7 +107,7 @@ def _text_in(value: Any) -> str:
 
 
 def _code_in(content: dict[str, Any]) -> int:
-    """The HTTP status that an error names; 0 for none."""
+    """Return the HTTP status that an error names; 0 if it names none."""
     inner = content.get("error")
     named = [fields.get(name) for fields in (inner, content) if isinstance(fields, dict) for name in ERROR_CODES]
     codes = (str(code) for code in named if isinstance(code, int | str))
@@ -122,14 +125,14 @@ def _kind_of(body: bytes) -> str:
 
 
 def _joined(content: str | list[str | dict[str, Any]] | None) -> str:
-    """The text of a content, which some servers send in parts."""
+    """Return the text of a content, which some servers send in parts."""
     parts = [content] if isinstance(content, str) else content or []
     texts = (part if isinstance(part, str) else part.get("text") for part in parts)
     return "".join(text for text in texts if isinstance(text, str))
 
 
 def _sound(text: str) -> str:
-    """A text with U+FFFD in place of halves of surrogate pairs, which no file can hold."""
+    """Return a text with U+FFFD in place of lone surrogates, which UTF-8 files cannot contain."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 

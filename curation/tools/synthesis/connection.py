@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HTTP requests to an endpoint, by the package `openai`: each ends within a time limit in all.
+"""Sends HTTP requests to an endpoint, by the package `openai`. Each request ends within a limit of its total time.
 
-A limit of the client itself begins again with each byte that arrives. Here the client runs on an event loop in a thread
-of its own, where a request can be cancelled at any wait: for a name, a connection, TLS, headers, redirects and bodies.
+The client's own time limit restarts with each byte that arrives. Here the client runs on an event loop in a separate
+thread, where a request can be cancelled at any wait: for a name, a connection, TLS, headers, redirects and bodies.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from curation.reading.urls import shown
 from curation.tools.synthesis.completions import StatusError, error_text
 from curation.tools.synthesis.credentials import Credentials
 
-MAX_BYTES = 8_000_000  # of an answer; 100,000 tokens are about 0.5 MB
-MAX_ERROR_BYTES = 64_000  # of the body of an HTTP error
-MAX_WAIT_SECONDS = 3600.0  # that an endpoint may ask for
+MAX_BYTES = 8_000_000  # most bytes of an answer; 100,000 tokens are about 0.5 MB
+MAX_ERROR_BYTES = 64_000  # most bytes of the body of an HTTP error
+MAX_WAIT_SECONDS = 3600.0  # longest wait that an endpoint may ask for
 CLOSE_SECONDS = 2.0
 PROXIES = ("http", "https", "socks5", "socks5h")
-SAME_METHOD = (307, 308)  # redirects; others turn a POST into a GET
+SAME_METHOD = (307, 308)  # redirects that keep a POST; others turn it into a GET
 LOGGERS = (
     "openai._base_client", "httpx", "httpx2",
     *(f"{core}.{part}" for core in ("httpcore", "httpcore2") for part in ("connection", "http11", "proxy", "socks")),
 )  # fmt: skip
 
-_opened: ContextVar[list[asyncio.Transport]] = ContextVar("opened")  # connections that the request at hand has opened
+_opened: ContextVar[list[asyncio.Transport]] = ContextVar("opened")  # connections that the current request has opened
 
 
 class Connection:
-    """The client of an endpoint. InputError without the package `openai`, or where no client can be made.
+    """The client of an endpoint. Raises InputError without the package `openai`, or if no client can be made.
 
     proxy   the proxy of its requests, without user name and password; "" for none
     """
@@ -79,7 +79,7 @@ class Connection:
             raise InputError(f"the proxy {self.proxy} of the environment needs another package: {error}") from None
         except InputError:
             raise
-        except Exception as error:  # of the client's libraries, whose texts may have a part of a password
+        except Exception as error:  # errors of the client's libraries, whose texts may contain a part of a password
             wrong = f"the proxy {self.proxy} of the environment" if proxy else shown(url)
             name = type(error).__name__
             raise InputError(f"{wrong} is no valid URL ({name}). Check its host and its port") from None
@@ -93,14 +93,14 @@ class Connection:
     def body(self, content: dict[str, Any], seconds: float) -> bytes:
         """Send a request, and return the body of its answer, cut after MAX_BYTES.
 
-        TimeoutError: the whole answer has not arrived after so many seconds. StatusError: the endpoint answers an HTTP
-        error. Other errors are those of the client's libraries.
+        TimeoutError: the complete answer has not arrived after `seconds`. StatusError: the endpoint answers with an
+        HTTP error. Other errors are those of the client's libraries.
         """
         try:
             return asyncio.run_coroutine_threadsafe(self._body(content, seconds), self._loop).result()
         except self._openai.OpenAIError as error:
             cause = error.__cause__ or error
-        raise cause  # outside of the handler, which would make a circle of the two errors
+        raise cause  # outside of the handler, where the two errors would refer to each other
 
     async def _body(self, content: dict[str, Any], seconds: float) -> bytes:
         others = dict(content)
@@ -134,7 +134,7 @@ class Connection:
         await self._client.close()
 
     def _hide_record(self, record: logging.LogRecord) -> bool:
-        """Hide the credentials in what the libraries log of these requests. Their tracebacks are left out."""
+        """Hide the credentials in the log lines of the libraries about these requests, and leave tracebacks out."""
         if record.thread == self._thread.ident:
             record.msg, record.args, record.exc_info = self._hide(record.getMessage()), None, None
         return True
@@ -142,13 +142,13 @@ class Connection:
 
 class _Loop(asyncio.SelectorEventLoop):
     async def create_connection(self, *arguments: Any, **options: Any) -> Any:
-        """Note the connections of each request."""
+        """Open a connection, and note that the current request has opened it."""
         opened: tuple[asyncio.Transport, Any] = await super().create_connection(*arguments, **options)
         _opened.get().append(opened[0])
         return opened
 
     async def getaddrinfo(self, *arguments: Any, **options: Any) -> Any:
-        """Look a name up in a thread that no end waits for: nothing can stop a look-up."""
+        """Look a name up in a thread that nothing waits for at the end, since a look-up cannot be stopped."""
         result: Future[Any] = Future()
         result.set_running_or_notify_cancel()
         look_up = partial(socket.getaddrinfo, *arguments, **options)
@@ -164,9 +164,9 @@ def _fill(result: Future[Any], function: Callable[[], Any]) -> None:
 
 
 async def _refuse(response: Any) -> None:
-    """Raise StatusError for an HTTP error, with the beginning of its body: the package would read all of it.
+    """Raise StatusError for an HTTP error, with only the beginning of its body, since the package would read all of it.
 
-    A redirect to another origin is an error too: the request has the texts of the task, and the key.
+    A redirect to another origin is an error too, since the request contains the texts of the task, and the key.
     """
     if response.is_success:
         return
@@ -175,7 +175,7 @@ async def _refuse(response: Any) -> None:
         return
     try:
         body = await _beginning(response, MAX_ERROR_BYTES)
-    except Exception:  # a body that is cut or cannot be decompressed; the status is known
+    except Exception:  # the body is cut or cannot be decompressed, but the status is known
         body = b""
     detail = error_text(body.decode("utf-8", "replace"))
     wait = seconds_in(response.headers.get("retry-after", ""))
@@ -187,7 +187,8 @@ def _origin(url: Any) -> tuple[Any, ...]:
 
 
 async def _beginning(response: Any, most: int) -> bytes:
-    """The first bytes of a body, more than `most` if it has more. Some servers compress it although asked not to."""
+    """Return the first bytes of a body: at least `most` if it has so many. Some servers compress it against the
+    request."""
     body = bytearray()
     async for chunk in response.aiter_raw():
         body += chunk
@@ -207,15 +208,15 @@ def seconds_in(retry_after: str) -> float:
         return min(float(retry_after), MAX_WAIT_SECONDS)
     try:
         seconds = parsedate_to_datetime(retry_after).timestamp() - time.time()
-    except (ArithmeticError, LookupError, OSError, TypeError, ValueError):  # dates outside the calendar too
+    except (ArithmeticError, LookupError, OSError, TypeError, ValueError):  # also for dates outside the calendar
         return 0
     return min(max(seconds, 0.0), MAX_WAIT_SECONDS)
 
 
 def proxy_for(url: str) -> str:
-    """Return the proxy that the environment names for a URL; "" for none, or where NO_PROXY excludes its host.
+    """Return the proxy that the environment names for a URL; "" if there is none, or NO_PROXY excludes the URL's host.
 
-    InputError: a proxy of an unknown kind. The client would refuse it also where no request needs it.
+    InputError: a proxy of an unknown kind. The client would refuse such a proxy even if no request needs it.
     """
     parts, proxies = urlsplit(url), getproxies()
     host = parts.hostname or ""
@@ -232,7 +233,8 @@ def proxy_for(url: str) -> str:
 
 
 def _is_in(host: str, networks: str) -> bool:
-    """Whether the host is an address in one of some networks: desktops write `127.0.0.0/8` to no_proxy."""
+    """Whether the host is an address in one of the networks. Desktops write networks such as `127.0.0.0/8` to
+    no_proxy."""
     for network in networks.split(","):
         with suppress(ValueError):
             if ipaddress.ip_address(host) in ipaddress.ip_network(network.strip(), strict=False):
@@ -241,7 +243,8 @@ def _is_in(host: str, networks: str) -> bool:
 
 
 def _certificates() -> ssl.SSLContext | bool:
-    """The certificates that the environment names, as the client does; True: its own."""
+    """Return the certificates that the environment names, by the same rules as the client; True means the client's
+    default."""
     for variable, argument in (("SSL_CERT_FILE", "cafile"), ("SSL_CERT_DIR", "capath")):
         if path := os.environ.get(variable):
             try:

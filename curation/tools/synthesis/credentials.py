@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The credentials of an endpoint: its key, and the user name, password and query of its URL. Files and messages have
-`[key]` in their place."""
+"""The credentials of an endpoint: its key, and the user name, password and query of its URL. In files and messages,
+`[key]` replaces them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from curation.reading.urls import scrubbed, shown
 from curation.tools.synthesis.task import AnyTask
 
 HIDDEN = "[key]"
-MIN_CHARACTERS = 16  # of a credential that answers are searched for: a shorter one, such as EMPTY, may be a word
+MIN_CHARACTERS = 16  # of a credential that is searched for in answers: a shorter one, such as EMPTY, may be a word
 MESSAGE_CHARACTERS = 2_000
-SHOWN_NAME = re.compile("[A-Z_][A-Z0-9_]*")  # others may be a key that was written in place of a name
+SHOWN_NAME = re.compile("[A-Z_][A-Z0-9_]*")  # other texts may be a key that was written in place of a name
 UNSHOWN = "the variable of key_variable"
 UNSENDABLE = re.compile(r"[^\t\x20-\x7e]")  # in no header
-SECRET = re.compile("key|token|sig|secret|auth|pass|cred|code", re.IGNORECASE)  # names in a query
+SECRET = re.compile("key|token|sig|secret|auth|pass|cred|code", re.IGNORECASE)  # names of parameters in a query
 
 
 class Credentials:
-    """The credentials of a task. Its variable may be unset: a finished folder needs no key.
+    """The credentials of a task. The environment variable may be unset, since a finished folder needs no key.
 
     key       value of the variable; "" for none
     variable  name of the variable in messages
@@ -40,7 +40,7 @@ class Credentials:
         self._endpoint, self._needs_key = shown(task.endpoint), bool(task.key_variable)
 
     def check_key(self) -> None:
-        """Raise InputError for a variable that is not set, or whose value no header can have."""
+        """Raise InputError if the variable is not set, or if no HTTP header can have its value."""
         if self._needs_key and not self.key:
             name = self.variable
             which, remedy = f"{name} (key_variable)", f"Set it: export {name}=..."
@@ -56,7 +56,7 @@ class Credentials:
             )
 
     def hidden_in_answer(self, text: str) -> str:
-        """Return a text that is stored, without the credentials of at least MIN_CHARACTERS."""
+        """Return a text to store, without credentials of at least MIN_CHARACTERS."""
         return self._long.sub(HIDDEN, text)
 
     def hidden_in_message(self, text: str) -> str:
@@ -65,7 +65,7 @@ class Credentials:
         return scrubbed(hidden[:MESSAGE_CHARACTERS])  # which takes long for a long text of slashes
 
     def are_in(self, value: object) -> bool:
-        """Return whether a text in a JSON value has a credential that answers are searched for."""
+        """Return whether a text in a JSON value has a credential of at least MIN_CHARACTERS."""
         if isinstance(value, dict):
             return any(self.are_in(name) or self.are_in(entry) for name, entry in value.items())
         if isinstance(value, list):
@@ -74,7 +74,8 @@ class Credentials:
 
 
 def _pattern(texts: set[str], before: str = "", after: str = "") -> re.Pattern[str]:
-    """The pattern of some texts, plain or with the escapes of JSON, Python or URLs; it matches nothing for none."""
+    """Return a pattern that matches some texts, plain or with the escapes of JSON, Python or URLs. Without texts, it
+    matches nothing."""
     spelled = ("".join(map(_spelled, text)) for text in sorted(texts, key=len, reverse=True))
     return re.compile(f"{before}(?:{'|'.join(spelled)}){after}" if texts else "(?!)")
 

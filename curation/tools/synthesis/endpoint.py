@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An OpenAI-compatible endpoint: attempts to get an answer, and what the endpoint's errors mean.
+"""Asks an OpenAI-compatible endpoint: sends attempts to get an answer, and interprets the endpoint's errors.
 
 Answers are limited in bytes and in time, and checked before use. Messages and files never contain the key.
 """
@@ -22,8 +22,8 @@ from curation.tools.synthesis.connection import MAX_BYTES, MAX_WAIT_SECONDS, Con
 from curation.tools.synthesis.credentials import Credentials
 from curation.tools.synthesis.task import BYTES_PER_TOKEN, AnyTask, Request
 
-SHOWN_CHARACTERS = 300  # of the message of an error
-PASSING = frozenset((408, 409, 425, 429))  # and all from 500 on
+SHOWN_CHARACTERS = 300  # most characters of an error's message
+PASSING = frozenset((408, 409, 425, 429))  # and all statuses from 500 on
 OF_THE_REQUEST = frozenset((400, 413, 422))
 LOCAL = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS))
 POLL_SECONDS = 0.05
@@ -31,7 +31,7 @@ STORED = "Answers so far are stored"
 
 
 class FailedError(Exception):
-    """An attempt failed, and another one may succeed, after `wait` seconds if the endpoint says so."""
+    """An attempt failed, but another attempt may succeed, after `wait` seconds if the endpoint names a time."""
 
     def __init__(self, message: str, wait: float = 0) -> None:
         super().__init__(message)
@@ -39,13 +39,13 @@ class FailedError(Exception):
 
 
 class Pace:
-    """When attempts may be sent, by the limits per minute. Repetitions count too. Safe for threads."""
+    """Decides when attempts may be sent, by the limits per minute. Repeated attempts count too. Safe for threads."""
 
     def __init__(self, task: AnyTask) -> None:
         self._task, self._lock, self._next = task, threading.Lock(), 0.0
 
     def turn(self, request: Request) -> float:
-        """Return the time of `time.monotonic()` for one attempt."""
+        """Return when one attempt may be sent, as a time of `time.monotonic()`."""
         task = self._task
         per_request = 60 / task.requests_per_minute if task.requests_per_minute else 0
         per_token = 60 / task.tokens_per_minute if task.tokens_per_minute else 0
@@ -56,7 +56,7 @@ class Pace:
 
 
 class Endpoint:
-    """The endpoint of a task. InputError without its key, without the package `openai`, or for a wrong proxy."""
+    """The endpoint of a task. Raises InputError without its key, without the package `openai`, or for a wrong proxy."""
 
     def __init__(self, task: AnyTask, pace: Pace) -> None:
         self.task, self._pace = task, pace
@@ -126,7 +126,7 @@ class Endpoint:
         raise FailedError(f"{self.name} {fault}")
 
     def _fault_of(self, error: Exception) -> str:
-        """Return what broke the connection. InputError: a fault of this machine."""
+        """Return the fault that broke the connection. InputError: a fault of this machine."""
         faults = _system_errors(error)
         if local := next((fault for fault in faults if fault.errno in LOCAL or is_shortage(fault)), None):
             remedy = "Raise `ulimit -n`, or lower concurrency"
@@ -140,7 +140,7 @@ class Endpoint:
             outcome, text = REFUSED, reply.refusal or text
         elif reason == "length":
             outcome = CUT
-        if reason.startswith(HTTP_STATUS):  # the mark of requests that the endpoint refused
+        if reason.startswith(HTTP_STATUS):  # this start marks requests that the endpoint refused
             reason = repr(reason)
         hidden, reason_hidden = map(self._credentials.hidden_in_answer, (text, reason))
         if (hidden, reason_hidden) != (text, reason):
@@ -153,7 +153,7 @@ class Endpoint:
         self, request: Request, retries: int, outcome: str, text: str, reason: str, prompt: int | None,
         answer: int | None,
     ) -> Answer:  # fmt: skip
-        """An answer, with estimates in place of counts that are None."""
+        """Return an answer, with estimates in place of counts that are None."""
         return Answer(
             key=request.key, request=request.content, outcome=outcome, text=text, finish_reason=reason,
             prompt_tokens=request.prompt_tokens if prompt is None else prompt,
@@ -178,10 +178,10 @@ class Endpoint:
 
 
 def _system_errors(error: BaseException | None) -> list[OSError]:
-    """The errors of the operating system behind an error of a library."""
+    """Return the errors of the operating system that caused an error of a library."""
     causes: list[BaseException] = []
     while error is not None and error not in causes:
-        causes += [error, *getattr(error, "exceptions", ())]  # a group has one per address
+        causes += [error, *getattr(error, "exceptions", ())]  # an exception group has one error per address
         error = error.__cause__ or error.__context__
     known = (cause for cause in causes if isinstance(cause, OSError) and not isinstance(cause, ssl.SSLError))
     return [cause for cause in known if cause.errno in errno.errorcode]

@@ -32,9 +32,9 @@ class Generated(NamedTuple):
     report     content of `report.json`: requests by outcome, tokens, and documents by reason
     asked      answers that this call has collected
     failed     requests that failed in this call, after all retries; another call asks them again
-    fault      message of the last one; "" if none failed
+    fault      message of the last failed request; "" if none failed
     is_spent   whether the budget of tokens ended this call
-    notice     about an answer that a kill has cut; "" for none
+    notice     message about an answer that a kill had cut; "" for none
     """
 
     path: Path
@@ -99,7 +99,7 @@ def generate(
             is_asking = True
             while is_asking:
                 is_asking = asker.ask(work.needed())
-                warnings.simplefilter("ignore", InputWarning)  # the first pass over the input has warned
+                warnings.simplefilter("ignore", InputWarning)  # the first pass over the input has already warned
             with commit(folder / DOCUMENTS) as temporary, open(temporary, "wb") as file:
                 for document in work.documents(items):
                     file.write(as_json(document))
@@ -128,7 +128,7 @@ def _work_of(task: AnyTask, answers: Answers) -> SynthesisTask:
 
 
 def _check_folder(folder: Path, identity: dict[str, Any]) -> None:
-    """Store the task of a new folder; OutputError for a folder of another task, or one that has other files."""
+    """Store the task in a new folder. Raises OutputError for a folder of another task, or with other files."""
     check_entries(folder, FILES)
     sweep(folder, FILES)
     if (path := folder / ANSWERS).exists() and path.stat().st_nlink > 1:
@@ -144,7 +144,8 @@ def _check_folder(folder: Path, identity: dict[str, Any]) -> None:
 
 
 def _counts(work: SynthesisTask, answers: Answers, items: Counter[str]) -> dict[str, Any]:
-    """Requests by outcome, where those that the task uses are all but `unused`; items by reason; tokens."""
+    """Return the counts of requests by outcome, of items by reason, and of tokens. Requests that the task does not use
+    count as `unused`."""
     counts = answers.counts
     missing = sum(key not in answers for key in work.requests)
     requests = {outcome: counts[outcome] for outcome in OUTCOMES} | {

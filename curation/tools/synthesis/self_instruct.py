@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Instructions with inputs and outputs, from a few tasks: Self-Instruct (Wang et al. 2023, arXiv:2212.10560).
+"""Makes instructions with inputs and outputs from a few tasks: Self-Instruct (Wang et al. 2023, arXiv:2212.10560).
 
-Rounds of requests ask for new instructions, and show some of the seeds and of the instructions so far. A round is asked
-when all answers of the one before are stored, so equal answers give equal requests. Then the model says of each
-instruction whether it is a classification, and writes instances: inputs first, or labels first for a classification.
+Rounds of requests ask for new instructions; a request shows some seeds and some instructions so far. A round begins
+when all answers of the round before are stored, so equal answers give equal requests. Then the model decides for each
+instruction whether it is a classification. At last it writes instances: inputs first, or labels first for a
+classification.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from curation.tools.synthesis.answers import ANSWERED, CUT, Answer, Answers
 from curation.tools.synthesis.task import Fields, Request, SelfInstruct
 from curation.tools.synthesis.work import UNPARSABLE, WRITTEN, Document, made_by, outcome_of
 
-SHOWN_SEEDS, SHOWN_NEW, ASKED = 6, 2, 8  # instructions in a prompt, and that it asks for (section 2.2 of the paper)
+SHOWN_SEEDS, SHOWN_NEW, ASKED = 6, 2, 8  # instructions that a prompt shows, and asks for (paper, section 2.2)
 ROUND = 16  # requests
-IDLE_ROUNDS = 5  # without a new instruction, after which the model has no more
+IDLE_ROUNDS = 5  # rounds without a new instruction, after which the rounds end
 SHOWN_EXAMPLES = 8  # seeds in the other prompts
 MIN_WORDS, MAX_WORDS = 4, 150  # of an instruction
 WORD = re.compile(r"\w+")
@@ -60,7 +61,7 @@ Task: {instruction}"""
 
 
 class SelfInstructWork:
-    """Instructions from rounds, then their instances."""
+    """The requests for instructions in rounds, then for their instances."""
 
     def __init__(self, task: SelfInstruct, answers: Answers) -> None:
         self.task, self.answers = task, answers
@@ -78,7 +79,8 @@ class SelfInstructWork:
         return seeds
 
     def needed(self) -> Iterator[Request]:
-        """The requests of the rounds; after these, two per instruction: is it a classification, and its instances."""
+        """Yield the requests of the rounds, then two per instruction: whether it is a classification, and its
+        instances."""
         requests = self._rest_of_rounds()
         if requests:
             yield from requests
@@ -92,7 +94,8 @@ class SelfInstructWork:
     # Instructions
 
     def _rest_of_rounds(self) -> list[Request]:
-        """Take in the rounds that are complete. Return the requests of the first one that is not; [] after the last."""
+        """Process the rounds that are complete. Return the requests of the first incomplete round; [] after the last
+        round."""
         while len(self.instructions) < self.task.documents and self._idle < IDLE_ROUNDS:
             requests = self._round()
             self.requests.update(request.key for request in requests)
@@ -137,7 +140,8 @@ class SelfInstructWork:
         return "".join(self._letters.setdefault(word, chr(len(self._letters))) for word in WORD.findall(text.lower()))
 
     def _is_similar(self, letters: str) -> bool:
-        """Whether the ROUGE-L (F1, by the longest common subsequence of words) with an earlier one is too high."""
+        """Whether the ROUGE-L with an earlier instruction is too high (F1 by the longest common subsequence of
+        words)."""
         try:
             from rapidfuzz import process
             from rapidfuzz.distance import Indel
@@ -162,13 +166,13 @@ class SelfInstructWork:
         return request
 
     def _form(self, asked: Request) -> str | None:
-        """The form of the instances of an instruction; None without a clear answer."""
+        """Return the form of the instances of an instruction; None if the answer is not clear."""
         answer = self.answers.get(asked.key)
         words = WORD.findall(answer.text.lower()) if answer and answer.outcome == ANSWERED else []
         return {"yes": LABEL_FIRST, "no": INPUT_FIRST}.get(words[0]) if words else None
 
     def documents(self, tally: Counter[str]) -> Iterator[Document]:
-        """One document per instance. `tally` counts instructions by outcome, also those that rounds left out."""
+        """Yield one document per instance. `tally` counts instructions by outcome, also those that rounds left out."""
         self._rest_of_rounds()
         tally.update(self.left_out)
         for instruction in self.instructions:
@@ -191,7 +195,7 @@ class SelfInstructWork:
 
 
 def _listed(answer: Answer | None) -> list[str]:
-    """The instructions in an answer. The last one of an answer that was cut is left out."""
+    """Return the instructions in an answer. If the answer was cut, its last instruction is left out."""
     if answer is None or answer.outcome not in (ANSWERED, CUT):
         return []
     instructions = [match[1].strip() for match in TASK.finditer(answer.text)]
@@ -209,7 +213,8 @@ def _example(form: str, seed: Fields) -> str:
 
 
 def _instances(form: str, text: str) -> list[tuple[str, str]]:
-    """The (input, output) of an answer, without those that have no output, or whose input has several outputs."""
+    """Return the pairs (input, output) in an answer. Pairs without output are left out, and inputs with several
+    outputs."""
     first, second = (LABEL, INPUT) if form == LABEL_FIRST else (INPUT, OUTPUT)
     blocks = re.split(rf"^{first}", text, flags=re.MULTILINE)[1:]
     pairs = [_pair(block, second) for block in blocks] if blocks else [_pair(text, second)]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The requests of a task, and the documents that it makes of their answers.
 
-Both follow from the task, its input and the stored answers alone, in the order of the requests.
+Both depend only on the task, its input and the stored answers, in the order of the requests.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from curation.tools.synthesis.task import AnyTask, Fields, Request, Score, Templ
 
 WRITTEN = "written"
 MISSING, UNPARSABLE, REPEATED = "missing", "unparsable", "repeated"  # reasons
-ATTEMPTS = 2  # requests for the score of a document: a second one where no score is in the answer
+ATTEMPTS = 2  # requests for the score of a document: a second one if the first answer has no score
 
 Document = dict[str, Any]
 
 
 class SynthesisTask(Protocol):
-    """What a task asks, and what it makes of the answers.
+    """The requests of a task, and the documents that it makes from the answers.
 
     requests   requests whose answers the task has used
     """
@@ -32,11 +32,12 @@ class SynthesisTask(Protocol):
     requests: set[str]
 
     def needed(self) -> Iterator[Request]:
-        """Yield requests that the answers so far lead to; those that have an answer too."""
+        """Yield the requests that follow from the answers so far, also those that already have an answer."""
         ...
 
     def documents(self, tally: Counter[str]) -> Iterator[Document]:
-        """Yield the documents, and count each of them as `written`, and all others by the reason why they are not."""
+        """Yield the documents. `tally` counts each of them as `written`, and all others by the reason why they are left
+        out."""
         ...
 
 
@@ -60,11 +61,12 @@ class TemplateWork:
             yield fields, self.task.request(filled(self.task, fields), sample)
 
     def needed(self) -> Iterator[Request]:
-        """One request per seed document; with `documents`, seeds come in turns until there are so many requests."""
+        """Yield one request per seed document. With `documents`, seeds are repeated in turn until there are `documents`
+        requests."""
         return (request for _, request in self._items())
 
     def documents(self, tally: Counter[str]) -> Iterator[Document]:
-        """The written answers; a request that an earlier seed made too counts as repeated."""
+        """Yield the written answers. A request equal to that of an earlier seed counts as repeated."""
         for fields, request in self._items():
             answer = self.answers.get(request.key)
             outcome = REPEATED if request.key in self.requests else outcome_of(answer)
@@ -75,7 +77,7 @@ class TemplateWork:
 
 
 class ScoreWork:
-    """The documents with a number."""
+    """The requests for numbers of documents, and the documents with their numbers."""
 
     def __init__(self, task: Score, answers: Answers) -> None:
         self.task, self.answers = task, answers
@@ -84,14 +86,14 @@ class ScoreWork:
         self._line = re.compile(f"{re.escape(before)}(-?[0-9]{{1,9}}){re.escape(after)}")
 
     def needed(self) -> Iterator[Request]:
-        """The next request of each document: the first one, or another attempt after an answer without a number."""
+        """Yield the next request of each document: the first one, or another one after an answer without a number."""
         return (self._last(fields)[0] for fields in self._items())
 
     def _items(self) -> Iterator[Fields]:
         return islice(self.task.read(), self.task.documents or None)
 
     def _last(self, fields: Fields) -> tuple[Request, Answer | None, int | None]:
-        """The last request of a document that the answers so far lead to, its answer and its score."""
+        """Return the last request of a document so far, its answer and its score."""
         prompt = filled(self.task, fields)
         for sample in range(ATTEMPTS):
             request = self.task.request(prompt, sample)
@@ -103,13 +105,14 @@ class ScoreWork:
         return request, answer, score
 
     def _score(self, text: str) -> int | None:
-        """The number that the answer has on a line of the given form; None for none, several or one out of bounds."""
+        """Return the number that the answer has on a line of the given form; None for no number, several, or one out of
+        bounds."""
         numbers = {int(match[1]) for line in text.splitlines() if (match := self._line.fullmatch(line.strip()))}
         score = numbers.pop() if len(numbers) == 1 else None
         return score if score is not None and self.task.min <= score <= self.task.max else None
 
     def documents(self, tally: Counter[str]) -> Iterator[Document]:
-        """The seed documents whose answer has a number, with the number in the task's column."""
+        """Yield the seed documents whose answer has a number, with the number in the task's column."""
         for fields in self._items():
             _, answer, score = self._last(fields)
             outcome = outcome_of(answer)
@@ -121,7 +124,7 @@ class ScoreWork:
 
 
 def outcome_of(answer: Answer | None) -> str:
-    """Return `written` for an answer that can be used, else the reason why there is none."""
+    """Return `written` for an answer that can be used, else the reason why it cannot."""
     if answer is None:
         return MISSING
     return WRITTEN if answer.outcome == ANSWERED else answer.outcome
