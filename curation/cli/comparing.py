@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`curate compare`: what differs between two finished runs."""
+"""`curate compare`: the differences between two finished runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 CHARACTERS = 200  # of an example
 PAGE_EXAMPLES = 30  # per run
 MAX_SETTINGS, MAX_FILES = 20, 2  # that differ
-MAX_VALUE = 60  # characters of a setting
+MAX_VALUE = 60  # characters of a setting that are shown
 
 
 def _add_compare(parser: Parser) -> None:
@@ -61,7 +61,8 @@ def compare(options: argparse.Namespace) -> int:
 
 
 def _page_path(given: str) -> Path:
-    """The path of the page. Another ending may be a file of a run in the wrong place of the command."""
+    """Return the path of the page. Other suffixes are refused: the path may be a file of a run, given after the wrong
+    option."""
     from curation.results.finished.comparison_page import HEADING
 
     path = local_output(given)

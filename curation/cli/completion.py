@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from curation.cli.parsing import Command, CommandGroup, Parser
 
-FILES = {"DIR", "FILE", "INPUT", "PATH", "PREFIX", "RECIPE", "STEM"}  # metavars of paths
+FILES = {"DIR", "FILE", "INPUT", "PATH", "PREFIX", "RECIPE", "STEM"}  # metavars that mean paths
 ENDLESS = ("+", "*")
 
 
@@ -36,7 +36,7 @@ def completion_script(shell: str, groups: Sequence[CommandGroup]) -> str:
 
 
 def _names() -> dict[str, Callable[[], Iterable[str]]]:
-    """Functions that list the values of arguments, by the destination of the argument."""
+    """Return functions that list the values of arguments, by the destination of the argument."""
     from curation.base.measures import Measure
     from curation.recipes.recipe import shipped_recipes
     from curation.rules.decide import SET_NAMES
@@ -74,13 +74,13 @@ def _options(command: Command) -> list[Completed]:
 
 
 def _words(command: Command) -> OptionValues:
-    """The values of all positional arguments of a command."""
+    """Return the values of all positional arguments of a command."""
     arguments = [_values(action) for action in Parser(command).actions if not action.option_strings]
     return OptionValues(tuple(name for each in arguments for name in each.names), any(each.files for each in arguments))
 
 
 def _cases(commands: Sequence[Command]) -> Iterator[str]:
-    """Branches of a `case` over the command and the option before the cursor, in the syntax of bash and zsh."""
+    """Yield branches of a `case` over the command and the option before the cursor, in the syntax of bash and zsh."""
     for command in commands:
         for option in _options(command):
             if option.values:
@@ -95,7 +95,7 @@ def _assignments(values: OptionValues) -> str:
 
 
 def _first_words(commands: Sequence[Command]) -> dict[str, list[str]]:
-    """The first word of each command -> its second words, empty for commands of one word."""
+    """Return the first word of each command -> its second words, empty for commands of one word."""
     words: dict[str, list[str]] = {}
     for command in commands:
         first, *rest = command.name.split()
@@ -104,7 +104,8 @@ def _first_words(commands: Sequence[Command]) -> dict[str, list[str]]:
 
 
 def _function(commands: Sequence[Command]) -> str:
-    """A function for bash and zsh: from the words before the cursor, `$@`, it sets `names`, `files` and `flags`."""
+    """Return the text of a function for bash and zsh. From the words before the cursor, `$@`, it sets `names`, `files`
+    and `flags`."""
     families = {first: rest for first, rest in _first_words(commands).items() if rest}
     options = [option for command in commands for option in _options(command)]
     switches = {flag for option in options if not option.values for flag in option.flags}
@@ -220,6 +221,6 @@ def _fish_values(values: OptionValues | None) -> str:
 
 
 def _quoted(text: str) -> str:
-    """The text in single quotes, escaped for fish."""
+    """Return the text in single quotes, escaped for fish."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"

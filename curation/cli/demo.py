@@ -27,7 +27,7 @@ def demo(options: argparse.Namespace) -> int:
     folder = local_output(options.output)
     out = options.output = str(folder / "out")
     entry = Input(path=str(folder / CORPUS), name="documentation")
-    recipe = load_recipe(DEFAULT_RECIPE, entry, settings=options.set)  # its errors come before the first write
+    recipe = load_recipe(DEFAULT_RECIPE, entry, settings=options.set)  # may raise before the first write
     interrupts.begin_writing()
     corpus, message = prepare_corpus(folder)
     options.console.info(message)

@@ -13,7 +13,7 @@ def _add_nothing(parser: Parser) -> None: ...
 
 
 def doctor(options: argparse.Namespace) -> int:
-    """Print what the machine offers, and return 1 if something that is needed is missing."""
+    """Print the engines, versions and devices of the machine. Return 1 if something necessary is missing."""
     from curation.tools.doctor import diagnose
 
     lines, sound = diagnose()

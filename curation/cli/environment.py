@@ -55,7 +55,7 @@ def recipes(options: argparse.Namespace) -> int:
 
 
 def _first_sentence(text: str) -> str:
-    """The first sentence of the comment at the start of a recipe."""
+    """Return the first sentence of the comment at the start of a recipe."""
     comment = " ".join(
         line.removeprefix("# ") for line in takewhile(lambda line: line.startswith("#"), text.splitlines())
     )
@@ -82,7 +82,7 @@ def _add_warmup(parser: Parser) -> None:
 
 
 def warmup(options: argparse.Namespace) -> int:
-    """Compile the kernels that are missing, so that the first run begins at once."""
+    """Compile the kernels that are missing, so that the first run need not wait for the compiler."""
     from curation.base.engine import choose_engine
     from curation.base.system.memory import count_compilers, read_limits, read_processors
     from curation.kernels.cache import FOLDER

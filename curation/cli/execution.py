@@ -52,7 +52,7 @@ def run_recipe(recipe: Recipe, folder: str, options: argparse.Namespace, **more:
 
 
 def _show(finished: RunResult, folder: str, options: argparse.Namespace) -> None:
-    """Print the funnel, which contains the warnings; for programs, only the warnings."""
+    """Print the funnel, which includes the warnings; with output for programs, print only the warnings."""
     console, report = options.console, finished.report
     if not options.allow_empty:  # `conclude` reports it as an error
         report = report | {"warnings": [text for text in report["warnings"] if text != finished.nothing_kept]}
@@ -74,7 +74,7 @@ def _show(finished: RunResult, folder: str, options: argparse.Namespace) -> None
 
 
 def _end_lines(report: dict[str, Any], folder: str, verbose: bool) -> list[str]:
-    """What a run wrote, and how to look at it."""
+    """Yield lines with the files that a run wrote, and the commands that show them."""
     from curation.results.report.text import has_summary, saved_lines, totals
 
     written = [*dict.fromkeys(path.partition("/")[0] for path in report["outputs"]), "report.html"]
@@ -89,7 +89,7 @@ def _end_lines(report: dict[str, Any], folder: str, verbose: bool) -> list[str]:
 
 
 def _commonest_reason(report: dict[str, Any]) -> str:
-    """The reason for which most documents were removed; "" if none was."""
+    """Return the reason for which most documents were removed; "" if no document was."""
     reasons: Counter[str] = Counter()
     for stage in report["stages"]:
         reasons.update(stage["reasons"])
@@ -99,7 +99,8 @@ def _commonest_reason(report: dict[str, Any]) -> str:
 def conclude(finished: RunResult, folder: str, options: argparse.Namespace, **more: Any) -> int:
     """Print the result for programs and return the exit code.
 
-    NOTHING_KEPT if no document is kept, after the likely cause on standard error; 0 otherwise.
+    The code is NOTHING_KEPT if no document is kept; then the likely cause is printed on standard error. Otherwise it is
+    0.
     """
     console: Console = options.console
     code = NOTHING_KEPT if finished.nothing_kept and not options.allow_empty else 0

@@ -24,7 +24,7 @@ def _add_generate(parser: Parser) -> None:
 
 
 def generate(options: argparse.Namespace) -> int:
-    """Ask for what is missing and write the documents; return 1 if requests failed."""
+    """Ask the endpoint for the missing answers and write the documents; return 1 if requests failed."""
     from curation.cli.execution import prepare_memory
 
     prepare_memory()
@@ -56,7 +56,7 @@ def generate(options: argparse.Namespace) -> int:
 
 
 def _lines(report: dict[str, Any]) -> list[str]:
-    """Requests, items and tokens, as aligned lines of text."""
+    """Return the counts of requests, items and tokens, as aligned lines of text."""
     rows = [
         (part, ", ".join(f"{number:,} {name}" for name, number in report[part].items() if number) or "none")
         for part in ("requests", "items", "tokens")

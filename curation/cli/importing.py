@@ -21,7 +21,7 @@ def _add_import(parser: Parser) -> None:
 
 
 def import_config(options: argparse.Namespace) -> int:
-    """Write the recipe, and print the entries that differ here or have no translation."""
+    """Write the recipe, and print the entries whose translation differs, or that have no translation."""
     from curation.recipes.imported.config import import_config
 
     path = path_of_output(options)

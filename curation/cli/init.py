@@ -39,8 +39,8 @@ def share_output(parser: Parser, metavar: str) -> None:
 
 
 def path_of_output(options: argparse.Namespace) -> Path:
-    """Return where a command writes its recipe. Raises UsageError for another suffix, OutputError for a file that is
-    there."""
+    """Return the path to which a command writes its recipe. Raises UsageError for another suffix, OutputError if the
+    file exists."""
     from curation.base.system.files import prepare_output
 
     return prepare_output(_named_output(options), options.force)
@@ -58,7 +58,7 @@ def _named_output(options: argparse.Namespace) -> Path:
 
 
 def _inputs(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """The inputs of the command. UsageError without any, and for a recipe among them."""
+    """Return the inputs of the command. Raises UsageError if there is no input, or if one is a recipe."""
     entries = inputs_in(options)
     if not entries:
         raise UsageError(
@@ -72,7 +72,7 @@ def _inputs(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def write_recipe(path: Path, text: str, others: Mapping[str, str] = MappingProxyType({})) -> None:
-    """Write a recipe, after the `others` (path -> text) that it names."""
+    """Write a recipe. First write the `others` (path -> text), which are files that the recipe names."""
     from curation.base.system.files import commit
 
     for name, content in ({**others, str(path): text}).items():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`curate check-loader`: read a run's token forms back as training does."""
+"""`curate check-loader`: reads a run's token forms as training does."""
 
 from __future__ import annotations
 

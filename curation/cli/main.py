@@ -90,7 +90,8 @@ def _call(options: argparse.Namespace) -> int:
 
 
 def _show_warning(console: Console, message: Warning | str, category: type[Warning], *place: Any) -> None:
-    """Print a warning as other warnings of commands; those of libraries with their place and class."""
+    """Print a warning in the form of all warnings of commands. A warning of a library is printed with its location and
+    class."""
     console.warn(message if issubclass(category, InputWarning) else warning_line(message, category, *place))
 
 
@@ -100,7 +101,7 @@ def _fail(console: Console, text: str, code: int) -> int:
 
 
 def _rerun_advice(error: OSError, options: argparse.Namespace) -> str:
-    """Advice on how to resume after an error that passes, such as a full disk; "" for any other error."""
+    """Return advice on how to resume after a temporary error, such as a full disk; "" for any other error."""
     return _resume_advice(options) if error.errno in PASSING and "output" in options else ""
 
 
@@ -109,7 +110,7 @@ def _interrupted(options: argparse.Namespace) -> str:
 
 
 def _resume_advice(options: argparse.Namespace) -> str:
-    """Advice on how to resume an interrupted command; "" if it would start from the beginning."""
+    """Return advice on how to resume an interrupted command; "" if it would start from the beginning."""
     if "command" not in options or not options.command.resumes or not options.output:
         return ""
     if not vars(options).get("force"):
@@ -118,5 +119,5 @@ def _resume_advice(options: argparse.Namespace) -> str:
 
     folder = Path(options.output)
     if (folder / RUN_REPORT).exists() or not folder.joinpath(*RUN_PLAN).exists():
-        return ""  # --force has not deleted the old run yet, or the plan of the new run is not written
+        return ""  # either --force has not deleted the old run yet, or the plan of the new run is not written
     return "; rerun the same command without --force to resume"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`curate measure`: measures of documents, and what the rules of a recipe would remove."""
+"""`curate measure`: measures of documents, and the documents that the rules of a recipe would remove."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 BLOCKS, BOUND = "▁▂▃▄▅▆▇█", "│"
 ASCII_BLOCKS, ASCII_BOUND = ".:-=+*%@", "|"
 SPAN_COUNTS = ("bytes", "spans", "documents", "emptied", "sources", "lengths", "frequent")
-GROUP_RANKS = (1, 50, 99)  # percentiles of a group
+GROUP_RANKS = (1, 50, 99)  # percentiles shown for a group
 SHOWN_SPANS, SPAN_CHARACTERS = 10, 80
 LEGEND = (
     "this only: removed by no other rule; +10%: with the bound raised by 10 %; "
@@ -55,7 +55,7 @@ def _add_measure(parser: Parser) -> None:
 
 
 def measure(options: argparse.Namespace) -> int:
-    """Measure documents into a folder, or into a temporary one where only the summary is wanted."""
+    """Measure documents and write the results to a folder: a temporary one if only the summary is wanted."""
     if options.spans:
         _check_spans(options)
     prepare_memory()
@@ -106,7 +106,8 @@ def _measure_spans(folder: str, options: argparse.Namespace) -> int:
 
 
 def print_spans(stages: Sequence[dict[str, Any]]) -> None:
-    """Print what would be cut at each length to standard output, and the most frequent spans of the shortest one."""
+    """Print, to standard output, how much would be cut at each length, and the most frequent spans of the shortest
+    length."""
     names = [*stages[0]["details"]["sources"]]
     rows = [["repeats", "cut", "share", "spans", "documents", "left empty", *(names if len(names) > 1 else ())]]
     for stage in stages:
@@ -160,8 +161,9 @@ def _measure_in(folder: str, options: argparse.Namespace) -> int:
 
 
 def _recipe_of_rules(options: argparse.Namespace, names: list[str]) -> tuple[Recipe, list[Rule]]:
-    """Return a recipe that measures what the filters of a recipe need, on the text as the first filter gets it, and
-    their rules. Stages `lines` before the first filter judge their units. RecipeError for a recipe without rules."""
+    """Return a recipe that computes the measures for the filters of a recipe, on the text that the first filter gets;
+    and the rules of these filters. Stages `lines` before the first filter judge their units. Raises RecipeError for a
+    recipe without rules."""
     import msgspec
 
     from curation.base.errors import RecipeError
@@ -198,7 +200,8 @@ def _recipe_of_rules(options: argparse.Namespace, names: list[str]) -> tuple[Rec
 
 
 def _with_writers(stages: Sequence[Stage], taken: Sequence[Stage], columns: Sequence[str]) -> list[Stage]:
-    """Return the stages of `taken`, and those of `stages` that write `columns` or what such stages read, in order."""
+    """Return, in order, the stages of `taken`, and the stages of `stages` that write `columns`, or columns that such
+    stages read."""
     wanted, found = {*columns}, []
     for stage in reversed(stages):
         if written := wanted & {*stage.writes()}:
@@ -213,7 +216,7 @@ def _content(options: argparse.Namespace, stages: list[Any]) -> dict[str, Any]:
 
 
 def _changes_text(stage: Stage) -> bool:
-    """Whether a stage belongs before the measures: it removes nothing, and it is not a measure itself."""
+    """Whether a stage must run before the measures: it removes nothing, and it is not a measure itself."""
     return not stage.removes and stage.kind != "measure"
 
 
@@ -229,7 +232,7 @@ def print_percentiles(documents: int, table: dict[str, list[float]]) -> None:
 
 
 def print_effects(effects: Effects) -> None:
-    """Print two tables to standard output, with a line per bound: what it removes, and percentiles."""
+    """Print two tables to standard output, with a line per bound: the documents that it removes, and percentiles."""
     from curation.base.errors import counted
     from curation.rules.effects import MOVES, RANKS
 
@@ -250,8 +253,8 @@ def print_effects(effects: Effects) -> None:
 
 
 def _bounds_of(effects: Effects) -> tuple[list[list[str]], list[str], list[str]]:
-    """The columns of a table with a line per bound: names and bounds, shares of removed documents, shares of those that
-    break no other rule."""
+    """Return the columns of a table with a line per bound: name and bound, share of documents removed, and share of
+    documents that break only this rule."""
     shown = effects.effects
     names = ["rule", *(effect.rule.name for effect in shown)]
     bounds = ["keeps", *(f"{'>=' if effect.side == 'min' else '<='} {effect.bound:g}" for effect in shown)]
@@ -260,7 +263,7 @@ def _bounds_of(effects: Effects) -> tuple[list[list[str]], list[str], list[str]]
 
 
 def _values_of(effects: Effects, shown: Sequence[float]) -> list[list[str]]:
-    """The columns of histograms and of percentiles at the ranks `shown`."""
+    """Return the columns of histograms and of percentiles at the ranks `shown`."""
     from curation.rules.effects import RANKS
 
     values = zip(RANKS, _columns(effect.percentiles for effect in effects.effects), strict=True)
@@ -273,7 +276,7 @@ def _shares(numbers: Iterable[int], documents: int) -> list[str]:
 
 
 def print_groups(groups: Sequence[GroupEffects]) -> None:
-    """Print a table per group of documents with rules of its own to standard output, with a line per bound."""
+    """Print, to standard output, a table for each group of documents that has separate rules, with a line per bound."""
     from curation.base.errors import counted
 
     others: dict[str, list[int]] = {}
@@ -299,7 +302,7 @@ def _print_skipped(rules: Sequence[Rule]) -> None:
 
 
 def stages_of_units(folder: str | Path) -> list[dict[str, Any]]:
-    """Return the entries in the report of a run of stages that judge lines, paragraphs or sentences by measures."""
+    """Return the entries of a run's report for the stages that judge lines, paragraphs or sentences by measures."""
     from curation.results.finished.results import open_finished
 
     return [stage for stage in open_finished(folder).report["stages"] if stage.get("unit_rules")]
@@ -333,13 +336,13 @@ def print_units(stage: dict[str, Any]) -> None:
 
 
 def _columns(rows: Iterable[Sequence[float]]) -> list[list[str]]:
-    """The columns of a table of numbers, as text."""
+    """Return the columns of a table of numbers, as text."""
     return [list(column) for column in zip(*([_number(value) for value in row] for row in rows), strict=True)]
 
 
 def print_table(columns: list[list[str]], left: Sequence[int] = (0,), optional: Sequence[int] = ()) -> None:
-    """Print columns of text, aligned right but for those at `left`. Those at `optional` are left out, in this order,
-    until the table fits the terminal."""
+    """Print columns of text, aligned right, except the columns at `left`. Columns at `optional` are left out, in this
+    order, until the table fits the terminal."""
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else math.inf
     widths = [max(map(len, column)) for column in columns]
     shown = list(range(len(columns)))

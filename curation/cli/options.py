@@ -29,7 +29,8 @@ def module_name(text: str) -> str:
 
 
 def setting(text: str) -> str:
-    """Return the value of `--set`. Raises ArgumentTypeError without `=`, before other words are taken for a recipe."""
+    """Return the value of `--set`. Raises ArgumentTypeError if it has no `=`, before further words are read as a
+    recipe."""
     if "=" not in text:
         raise argparse.ArgumentTypeError(f"expected PATH=VALUE without spaces, such as seed=3, not {text!r}")
     return text
@@ -105,14 +106,15 @@ SHARED = {
 
 
 def share(parser: Parser, *names: str, **changed: Any) -> None:
-    """Add options of `SHARED` to a parser, in the order of `names`; `changed` settings need a single name."""
+    """Add options of `SHARED` to a parser, in the order of `names`; `changed` are other settings for the option; then
+    only one name may be given."""
     for name in names:
         flags, settings = SHARED[name]
         add(parser, *flags, **settings | changed)
 
 
 def check_needs_model(options: argparse.Namespace, *names: str) -> None:
-    """Raise UsageError for options, by the names of their values, that are given without `--model`."""
+    """Raise UsageError if one of some options, named by their values, is given without `--model`."""
     for name in names:
         value = getattr(options, name)
         if value is not None and value is not False and not options.model:  # 0 was given
@@ -132,7 +134,7 @@ def add_recipe(parser: Parser) -> None:
 
 
 def add_inputs(parser: Parser) -> None:
-    """Add `INPUT...`, the same as `--input`, and the options that say how to read them."""
+    """Add `INPUT...`, the same as `--input`, and the options for reading inputs."""
     parser.add_argument("paths", nargs="*", default=[], metavar="INPUT", help=INPUT_HELP)
     share(parser, "input", help="same as INPUT; both may be given")
     share(parser, *READING)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from curation.tools.overlap_spans import SpanOverlap
 
 COMPARISONS = ("visible", "lowercase", "exact", "folded")
-WORDS = ("spaces", "scripts", "table")  # as in `curation.kernels.word_breaks`, which loads Numba
+WORDS = ("spaces", "scripts", "table")  # as in `curation.kernels.word_breaks`, whose import loads Numba
 SHOWN_ITEMS = 10
 SHOWN_IDS = 3
 SHOWN_CHARACTERS = 120
@@ -102,7 +102,7 @@ def check_overlap(options: argparse.Namespace) -> int:
     from curation.tools import overlap
 
     if options.output:
-        overlap.check_output(options.output, options.force)  # before the work
+        overlap.check_output(options.output, options.force)  # checked before the work
     if options.spans:
         return _check_spans(options)
     with shown_by(console.progress()):
@@ -150,7 +150,7 @@ def _tests(options: argparse.Namespace) -> list[dict[str, str]]:
 
 
 def _train(path: str, text_column: str) -> str | dict[str, str]:
-    """Return an input with its text column; a run or a pair, which have none, as its path."""
+    """Return an input with its text column. A run or a pair, which have no text column, is returned as its path."""
     from curation.tools.overlap_corpus import is_documents
 
     return {"path": path, "text_column": text_column} if text_column and is_documents(path) else path

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`curate merge` and `curate split`: join and cut .bin/.idx pairs."""
+"""`curate merge` and `curate split`: join .bin/.idx pairs, and divide them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _add_result(parser: Parser, is_split: bool) -> None:
 
 
 def repack(options: argparse.Namespace) -> int:
-    """Write new pairs of at most `--max-bytes`. The pairs that were read stay as they are."""
+    """Write new pairs of at most `--max-bytes`. The input pairs are not changed."""
     from curation.base.errors import counted
     from curation.tokens import repack
 

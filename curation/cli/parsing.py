@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parser of command lines. Every mistake is one message, with the nearest valid name if there is one."""
+"""Parses command lines. Every mistake gives one message, with the closest valid name if there is one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from curation.base.errors import CurationError, nearest
 
-NEGATIVE = re.compile(r"-\d+$|-\d*\.\d+$")  # a value, by the rule of argparse
+NEGATIVE = re.compile(r"-\d+$|-\d*\.\d+$")  # argparse takes such a word as a value, not as an option
 NAME_WIDTH = 18
 HELP = ("-h", "--help")
 REQUIRED = "the following arguments are required"  # a message of argparse
@@ -41,7 +41,7 @@ class CommandGroup(NamedTuple):
 
 
 class Parser(argparse.ArgumentParser):
-    """Parser of one command. Option names cannot be abbreviated: a new option then breaks no script."""
+    """Parser of one command. Option names cannot be abbreviated, so a new option breaks no script."""
 
     def __init__(self, command: Command) -> None:
         super().__init__(prog=f"curate {command.name}", description=_sentence(command.help), allow_abbrev=False)
@@ -86,7 +86,7 @@ class Parser(argparse.ArgumentParser):
                 raise UsageError(f"{self.command.name} has no option {flag}{_near_or_help(flag, known, self.prog)}")
 
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
-        """Refuse a value that is empty. It would count as not given: a script has a variable that is not set."""
+        """Refuse an empty value, which would count as not given. Usually a variable of a script is not set."""
         if "" in arg_strings:
             name = "" if action.option_strings else f"{action.metavar or action.dest}: "
             raise argparse.ArgumentError(action, f"{name}{EMPTY}")
@@ -117,7 +117,7 @@ def _one_of(noun: str, names: Sequence[str], default: str) -> Callable[[str], st
 
 
 def whole_number(text: str) -> int:
-    """Return `text` as an integer; argparse reports anything else."""
+    """Return `text` as an integer; argparse reports other text."""
     try:
         return int(text)
     except ValueError:
@@ -125,7 +125,7 @@ def whole_number(text: str) -> int:
 
 
 def number_of_seconds(text: str) -> float:
-    """Return `text` as a number of seconds; argparse reports anything else."""
+    """Return `text` as a number of seconds; argparse reports other text."""
     try:
         return float(text)
     except ValueError:

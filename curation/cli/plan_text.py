@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lines of `curate plan`: an estimate for people, in at most LINES lines, before long ones are wrapped."""
+"""The lines of `curate plan`: an estimate as readable text, in at most LINES lines before long lines are wrapped."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from curation.running.planning.survey_numbers import FileKind
 
 LINES, WIDTH, INDENT = 25, 118, " " * 7
-MAX_SETTINGS = 5  # lines of a stage with reasons for removal; others have one
+MAX_SETTINGS = 5  # lines of a stage with reasons for removal; other stages have one line
 SHOWN_KINDS, SHOWN_COLUMNS = 5, 6
-BUSY_SHARE = 0.9  # of a processor: with less, the sample waited for other programs or for the disk
+BUSY_SHARE = 0.9  # share of a processor: with less, the sample waited for other programs or for the disk
 MOST = {  # parts of the time of the GPU engine: `curation.base.speeds.PartSeconds`
     "start": "its start, which is assumed",
     "host": "the host's work",
@@ -31,11 +31,11 @@ MOST = {  # parts of the time of the GPU engine: `curation.base.speeds.PartSecon
     "device": "kernels",
     "python": "Python that launches kernels",
 }
-ONE_BOUND = re.compile(r"in \[(\S+), (\S+)\]")  # of a rule that a stage explains
+ONE_BOUND = re.compile(r"in \[(\S+), (\S+)\]")  # the bounds of a rule in the explanation of a stage
 
 
 def plan_lines(estimate: Estimate) -> list[str]:
-    """Return the lines of an estimate. A terminal has each in as many lines as its width needs; a file has it whole."""
+    """Return the lines of an estimate. On a terminal, a long line is wrapped to the width; in a file, it is not."""
     name = estimate.recipe["name"]
     head = [
         f"{f'recipe {name}' if name else 'recipe'}: {counted(estimate.files, 'file')}, {shown_size(estimate.bytes)}",
@@ -93,7 +93,8 @@ def _documents_line(estimate: Estimate) -> str:
 
 
 def _tokens_line(estimate: Estimate) -> str:
-    """The bounds of the tokens. A sample cannot show what stages remove that compare documents."""
+    """Return the line with the bounds of the tokens. A sample cannot show how much is removed by stages that compare
+    documents."""
     comparing = [stage.name for stage in estimate.stages if stage.documents_in is None]
     before = f", less what {_joined(comparing, ', ', WIDTH // 2)} may remove" if comparing else ""
     return f"tokens: {_between(estimate.tokens_between)} ({estimate.recipe['tokenizer']['name']}){before}"
@@ -110,7 +111,8 @@ def _not_counted(names: list[str]) -> str:
 
 
 def _stage_lines(stages: list[StageEstimate], room: int) -> list[str]:
-    """The settings and the effect of each stage, in at most `room` lines. Effects have more room than settings."""
+    """Return the settings and the effect of each stage, in at most `room` lines. Effects get more of these lines than
+    settings."""
     effects = [_effects(stage) for stage in stages]
     spare = room - 1 - len(stages) - sum(map(len, effects))
     lines = []
@@ -129,7 +131,7 @@ def _stage_lines(stages: list[StageEstimate], room: int) -> list[str]:
 
 
 def _settings(stage: StageEstimate, start: str, room: int) -> list[str]:
-    """The settings of a stage in at most `room` lines; of several rules first those that remove most documents."""
+    """Return the settings of a stage in at most `room` lines. Rules that remove most documents come first."""
     parts = [ONE_BOUND.sub(_shown_bound, line.strip()) for line in stage.explained]
     parts.sort(key=lambda part: -stage.reasons.get(part.partition(":")[0], 0))
     lines: list[str] = []
@@ -151,7 +153,7 @@ def _shown_bound(match: re.Match[str]) -> str:
 
 
 def _joined(parts: list[str], separator: str, width: int) -> str:
-    """As many of the parts as fit, and the number of the others."""
+    """Return as many of the parts as fit, and the number of parts left out."""
     text = parts[0] if parts else ""
     for number, part in enumerate(parts[1:], 1):
         if len(text) + len(separator) + len(part) > width:
@@ -161,7 +163,7 @@ def _joined(parts: list[str], separator: str, width: int) -> str:
 
 
 def _effect(stage: StageEstimate) -> str:
-    """The share of documents that a row stage removes and edits; "" for a stage that compares documents."""
+    """Return the shares of documents that a row stage removes and edits; "" for a stage that compares documents."""
     if stage.documents_in is None or stage.documents_out is None:
         return ""
     total, removed = stage.documents_in, stage.documents_in - stage.documents_out
@@ -176,7 +178,7 @@ def _effect(stage: StageEstimate) -> str:
 
 
 def _effects(stage: StageEstimate) -> list[str]:
-    """The lines on the effect of a stage: of all documents, and for each column of the groups in the sample."""
+    """Return the lines on the effect of a stage: on all documents, and on the groups of each column in the sample."""
     lines = [line for line in (_effect(stage), stage.unlabelled) if line]
     for column in dict.fromkeys(entry.column for entry in stage.groups):
         own = [entry for entry in stage.groups if entry.column == column]
@@ -202,7 +204,8 @@ def _share(count: int | None, total: int) -> str:
 
 
 def _time_lines(estimate: Estimate) -> list[str]:
-    """The time of the CPU engine, measured, and below it both engines by the model if the estimate has it."""
+    """Return the measured time of the CPU engine, and below it the modelled times of both engines if the estimate has
+    them."""
     cpu = f"{_range(estimate.seconds)} on {counted(estimate.workers, 'worker')}"
     if 0 < estimate.processors < estimate.workers:
         cpu += f", which share this machine's {counted(estimate.processors, 'processor')}"
@@ -234,7 +237,7 @@ def _range(seconds: tuple[float, float], shown: Callable[[float], str] | None = 
 
 
 def _memory_line(memory: MemoryNeed, named: bool) -> str:
-    """The memory of the host. `named`: with the engine, where the plan has both."""
+    """Return the line with the memory of the host. `named`: with the name of the engine, for a plan of both engines."""
     engine = f", {memory.engine}" if named else ""
     free = f"; {memory.limit} leaves {shown_size(memory.free)}" if memory.free >= 0 else ""
     tasks = f" for {counted(memory.workers, 'worker')}" if named else ""
@@ -257,7 +260,7 @@ def _time(seconds: float) -> str:
 
 
 def _fine(seconds: float) -> str:
-    """A time with three digits, so that a reader can check the ratio of two."""
+    """Return a time with three digits, so that a reader can check the ratio of two times."""
     if seconds < 600:
         return f"{seconds:.{0 if seconds >= 100 else 1}f} s"
     return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.2f} h"

@@ -73,7 +73,7 @@ def _lines(content: PushedFiles) -> list[str]:
 
 
 def _silence_library(is_terminal: bool) -> None:
-    """Keep notes of the library from standard error, and its bars where it is no terminal."""
+    """Keep messages of the library from standard error, and also its progress bars if standard error is no terminal."""
     from huggingface_hub import utils
 
     warnings.filterwarnings("ignore", "Warnings while validating metadata")  # the card has no licence and no tags

@@ -23,7 +23,7 @@ def load(options: argparse.Namespace) -> Recipe:
     recipe = load_recipe(name, inputs or None, settings=settings_of(options), allow_code=options.allow_code)
     if options.text_column and not inputs:
         recipe = _with_text_column(recipe, options.text_column)
-    if not getattr(options, "measures", None):  # which stand for the documents
+    if not getattr(options, "measures", None):  # measures, which are read instead of documents
         check_readable(recipe)  # `plan` does not run it
     return recipe
 
@@ -100,5 +100,5 @@ def _with_text_column(recipe: Recipe, name: str) -> Recipe:
         return msgspec.structs.replace(
             recipe, input=[msgspec.structs.replace(entry, text_column=name) for entry in recipe.input]
         )
-    except (TypeError, ValueError) as error:  # an input without columns; an input whose id column has this name
+    except (TypeError, ValueError) as error:  # for an input without columns, or one whose id column has this name
         raise RecipeError(f"--text-column {name}: {error}") from None

@@ -41,7 +41,7 @@ MARKS = {True: ("\x1b[7m", "\x1b[27m"), False: ("[[", "]]")}  # on a terminal: r
 MIN_WIDTH = 30  # of a side
 GUTTER = " | "
 SPACE = "\u00b7"
-MAX_WORD = 50  # characters; an excerpt may begin inside a longer word
+MAX_WORD = 50  # characters; an excerpt may begin inside a word longer than this
 COPIES = "first_copies"
 MAX_COPIES, COPY_CHARACTERS = 10, 60  # of a document, and of the text of each
 CONTEXT = 15  # words before and after a difference of a pair
@@ -99,7 +99,7 @@ def show(options: argparse.Namespace) -> int:
 
 
 def _page(lines: Iterator[str], end: str) -> None:
-    """Print lines that are already safe for a terminal; in a pager if standard output is one."""
+    """Print lines that are already safe for a terminal; use a pager if standard output is a terminal."""
     command = shlex.split(os.environ.get("PAGER", "less"))
     if not (sys.stdout.isatty() and sys.stdin.isatty() and command and shutil.which(command[0])):
         for line in lines:
@@ -132,7 +132,7 @@ def _spans(run: FinishedRun, row: dict[str, Any]) -> list[Span]:
 
 
 def _characters(text: str, copies: list[FirstCopy]) -> list[Span]:
-    """Return the spans of bytes as spans of characters, joined where they touch."""
+    """Return spans of bytes as spans of characters; spans that touch are joined."""
     data = text.encode()
     spans: list[Span] = []
     for copy in copies:
@@ -144,7 +144,7 @@ def _characters(text: str, copies: list[FirstCopy]) -> list[Span]:
 
 
 def _copy_lines(row: dict[str, Any]) -> Iterator[str]:
-    """The places of the first copies of the spans that were cut."""
+    """Yield lines with the places of the first copies of the spans that were cut."""
     copies = row.get(COPIES, [])
     data = (row["text_before"] if "text_before" in row else row["text"]).encode() if copies else b""
     for copy in copies[:MAX_COPIES]:
@@ -156,7 +156,7 @@ def _copy_lines(row: dict[str, Any]) -> Iterator[str]:
 
 
 def _as_json(run: FinishedRun, row: dict[str, Any], characters: int) -> dict[str, Any]:
-    """A document for programs: texts cut to `characters`, and the marks in the text."""
+    """Return a document for programs: its texts, cut to `characters`, and the marks in the text."""
     from curation.results.report.marks import excerpt
 
     content = dict(row)
@@ -207,13 +207,15 @@ def _heading(run: FinishedRun, row: dict[str, Any]) -> str:
 
 
 def _place(row: dict[str, Any]) -> str:
-    """The file of a removed document, relative to the working directory if it is below, and its line."""
+    """Return the file of a removed document, relative to the working directory if inside it, and the line in this
+    file."""
     number = "" if row["line"] is None else f", line {row['line']:,}"
     return f"{row['file'].removeprefix(os.path.join(os.getcwd(), ''))}{number}"
 
 
 def _subject(run: FinishedRun, row: dict[str, Any]) -> str:
-    """The name of the value of a removed document: the measure or ratio, unless the reason names it already."""
+    """Return the name of a removed document's value: the measure or ratio, unless the reason already contains this
+    name."""
     if run.compares_vectors(row["stage"]):
         return "cosine"
     rules = [rule for rule in run.rules(row["stage"]) if rule.name == row["reason"] and rule.is_on_measures]
@@ -237,7 +239,8 @@ def _marked(row: dict[str, Any], spans: list[Span], characters: int) -> Iterator
 
 
 def _difference(before: str, after: str, characters: int) -> int:
-    """Where excerpts of two texts begin: at the start, or with a word before a first difference that is far from it."""
+    """Return where excerpts of two texts begin: at the start, or at a word before the first difference if that is far
+    from the start."""
     from curation.results.report.marks import common_start
 
     equal = common_start(before, after)
@@ -246,7 +249,7 @@ def _difference(before: str, after: str, characters: int) -> int:
 
 
 def _side_by_side(row: dict[str, Any], names: tuple[str, str, str, str], characters: int) -> Iterator[str]:
-    """One text on the left, the other on the right, with differing words marked.
+    """Yield lines with one text on the left and the other on the right; words that differ are marked.
 
     names   name and column of the left text, then of the right one
     """
@@ -276,7 +279,7 @@ def _side_by_side(row: dict[str, Any], names: tuple[str, str, str, str], charact
 
 
 def _with_spaces(text: str) -> str:
-    """A text with white space as words of its own, except one space between words."""
+    """Return the words of a text. White space other than a single space between words counts as a word."""
 
     def shown(space: re.Match[str]) -> str:
         is_inside = space.start() > 0 and space.end() < len(text)
@@ -286,14 +289,14 @@ def _with_spaces(text: str) -> str:
 
 
 def _context(words: list[str]) -> list[str]:
-    """Words that both texts have, without those far from a difference."""
+    """Return words that both texts have, without words far from a difference."""
     if len(words) <= 3 * CONTEXT:
         return words
     return [*words[:CONTEXT], f"(... {counted(len(words) - 2 * CONTEXT, 'word')} ...)", *words[-CONTEXT:]]
 
 
 def _wrapped(words: list[str], width: int, characters: int, marked: bool) -> list[tuple[str, str]]:
-    """Lines of at most `width` characters: the bare line, and the line as it is printed."""
+    """Return lines of at most `width` characters, each as plain text and as it is printed."""
     import textwrap
 
     begin, end = MARKS[sys.stdout.isatty()] if marked else ("", "")

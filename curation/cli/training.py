@@ -137,7 +137,7 @@ def train_classifier(options: argparse.Namespace) -> int:
 
 
 def _labels_of(options: argparse.Namespace) -> dict[str, list[dict[str, str]]]:
-    """Return the inputs by label. UsageError for a label without one, or for fewer than two labels."""
+    """Return the inputs by label. Raises UsageError for a label without inputs, or for fewer than two labels."""
     labels: dict[str, list[dict[str, str]]] = {}
     for name, *paths in options.label:
         if not paths:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recipes: structures, YAML text, command-line settings, JSON Schema, and the recipe that `curate init` writes."""
+"""Recipes: their classes, YAML text, command-line settings, JSON Schema, and the recipe that `curate init` writes."""

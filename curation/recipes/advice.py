@@ -33,7 +33,7 @@ EXAMPLE = "stages: [exact_dedup]"
 COLUMNS = "Write a list, columns: [score], or a mapping with all names, columns: {new_name: field, score: score}"
 HYDRA = "_target_"
 PARTS = {"input": "an input", "tokenizer": "tokenizer:", "output": "output:", "budget": "budget:"}
-SHORT = {"filter": "rules", "language": "keep"}  # the setting that a value in place of the settings means
+SHORT = {"filter": "rules", "language": "keep"}  # the setting that is meant if a single value replaces the settings
 REQUIRED = {  # examples of settings without a default
     ("filter", "rules"): "rules: gopher, or rules: {words: {min: 50}}",
     ("language", "keep"): "keep: [en]",
@@ -55,7 +55,7 @@ def refuse_hydra(content: Any) -> None:
 
 
 def advice_for(message: str, content: Any, recipe: type[msgspec.Struct]) -> str:
-    """Return the remedy for a message of msgspec about `content`, or ""; it follows the message.
+    """Return the remedy for a message of msgspec about `content`, or "". The remedy is appended to the message.
 
     recipe   the structure of a recipe
     """
@@ -75,7 +75,7 @@ def _steps(path: str | None) -> list[str | int]:
 
 
 def _value_at(content: Any, steps: Sequence[str | int]) -> Any:
-    """The value at a path; None where the path has no value."""
+    """Return the value at a path; None if the path has no value."""
     for step in steps:
         try:
             content = content[step]
@@ -94,7 +94,7 @@ def _for_unknown(name: str, steps: Sequence[str | int], content: Any, recipe: ty
     if longer := _longer(name, fields):
         return longer
     is_filter = isinstance(parent, dict) and parent.get("kind") == Filter.__struct_config__.tag
-    if is_filter and (rule := as_rule(name, parent.get(name))):  # `words` is a setting, and near to `min_words`
+    if is_filter and (rule := as_rule(name, parent.get(name))):  # `words` is a setting, close to `min_words`
         return f". Write rules: {rule}"
     others = _structures_with(name, recipe)
     if hint.startswith("; did") and (not others or f"{name}s" in fields):
@@ -115,7 +115,7 @@ def _longer(name: str, fields: Sequence[str]) -> str:
 def _structures_at(
     steps: Sequence[str | int], content: Any, recipe: type[msgspec.Struct]
 ) -> Sequence[type[msgspec.Struct]]:
-    """The structures that a path of a recipe may hold."""
+    """Return the structures that a path of a recipe may hold."""
     match list(steps):
         case ["stages", int(), *rest]:
             stage = STAGES.get(str((_value_at(content, steps[:2]) or {}).get("kind")))
@@ -135,7 +135,7 @@ def _below(kinds: Sequence[type[msgspec.Struct]], steps: Sequence[str | int]) ->
 
 
 def _structures_with(name: str, recipe: type[msgspec.Struct]) -> list[str]:
-    """The parts of a recipe that have a field of this name."""
+    """Return the parts of a recipe that have a field of this name."""
     parts = [words for part, words in PARTS.items() for kind in structures_below([recipe], part)
              if name in kind.__struct_encode_fields__]  # fmt: skip
     kinds = [kind for kind, stage in STAGES.items() if name in stage.__struct_encode_fields__]
@@ -154,7 +154,7 @@ def _for_missing(name: str, parent: Any, recipe: type[msgspec.Struct], steps: Se
 
 
 def _for_missing_kind(stage: dict[Any, Any]) -> str:
-    """The remedy for a stage without its kind."""
+    """Return the remedy for a stage without its kind."""
     for key, value in stage.items():
         if isinstance(value, str) and value in STAGES:
             return f". Write kind: {value} instead of {key}: {value}"
@@ -192,7 +192,7 @@ def _for_type(expected: str, got: str, steps: Sequence[str | int], content: Any,
 
 
 def _for_key(steps: Sequence[str | int], content: Any) -> str:
-    """The remedy for a key that is no text."""
+    """Return the remedy for a key that is no text."""
     mapping = _value_at(content, steps)
     keys = [key for key in mapping if not isinstance(key, str)] if isinstance(mapping, dict) else []
     if not keys:
@@ -238,7 +238,7 @@ def _for_mapping(name: str, value: Any, is_entry: bool) -> str:
 
 
 def _for_number(expected: str, text: str) -> str:
-    """The remedy for text in place of a number."""
+    """Return the remedy for text in place of a number."""
     if NUMBER.fullmatch(text) and (expected == "float" or "." not in text):
         return ". Remove the quotes"
     if EXPONENT.fullmatch(text):  # text in YAML 1.1

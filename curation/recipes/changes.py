@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Comparison with the recipe of an earlier run."""
+"""Compares a recipe with the recipe of an earlier run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from curation.stages.own_code import as_json
 
 
 def changed_keys(before: object, after: object, path: str = "") -> list[str]:
-    """The paths at which two recipes (from `as_builtins`) differ. Two stages of different kinds differ as a whole."""
+    """Return the paths at which two recipes (from `as_builtins`) differ. For two stages of different kinds, this is the
+    path of the stage."""
     if isinstance(before, dict) and isinstance(after, dict) and before.get("kind") == after.get("kind"):
         keys = sorted({*before, *after})
         return [
@@ -28,9 +29,9 @@ def changed_keys(before: object, after: object, path: str = "") -> list[str]:
 
 
 def completed(recipe: dict[str, Any]) -> dict[str, Any]:
-    """Return the recipe of a report with the defaults of settings that its version did not have.
+    """Return the recipe of a report, completed with the defaults of settings that its version did not have.
 
-    So a setting whose default gives other results than before must raise the `revision` of its stage. Stages of other
+    So if the default of a new setting changes results, the `revision` of its stage must be raised. Stages of other
     packages, and settings that this version does not know, are left as they are: no module is imported.
     """
     entries = [{"keep_blank": True} | entry for entry in recipe["input"]]  # as earlier versions read

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Warnings about recipes that are valid and may do something else than was meant."""
+"""Warnings about recipes that are valid but may not do what the user meant."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def recipe_warnings(recipe: Recipe) -> list[str]:
 
 
 def _shared_keys(recipe: Recipe) -> Iterator[str]:
-    """A warning for each stage and split input if all parts of a document have the same key."""
+    """Return a warning for each stage and split input if all parts of a document have the same key."""
     for stage_name, stage in zip(recipe.stage_names, recipe.stages, strict=True):
         columns = stage.key_columns if isinstance(stage, ExactDedup) else []
         for name, entry in entries_by_name(recipe.input).items():
@@ -38,7 +38,7 @@ def _shared_keys(recipe: Recipe) -> Iterator[str]:
 
 
 def _left_out(recipe: Recipe) -> Iterator[str]:
-    """A warning for each carried column whose name `removed/` uses for another one."""
+    """Return a warning for each carried column whose name `removed/` uses for another column."""
     own = {*REMOVED_COLUMNS, *noted_columns(recipe.stages)}
     for entry in recipe.input:
         for name, field in entry.carried.items():
@@ -50,7 +50,7 @@ def _left_out(recipe: Recipe) -> Iterator[str]:
 
 
 def _unsaved_indexes(recipe: Recipe) -> Iterator[str]:
-    """A warning for each kind of stage of which only the last one saves an index."""
+    """Return a warning for each kind of stage that occurs several times, since only the last one saves an index."""
     of_kind: dict[str, list[str]] = {}
     for name, stage in zip(recipe.stage_names, recipe.stages, strict=True):
         if saves_index(stage):
@@ -62,15 +62,15 @@ def _unsaved_indexes(recipe: Recipe) -> Iterator[str]:
 
 
 def _orders(recipe: Recipe) -> Iterator[str]:
-    """The warnings of corpus stages about the stages after them."""
+    """Return the warnings of corpus stages about the stages after them."""
     for number, stage in enumerate(recipe.stages, 1):
         if isinstance(stage, CorpusStage):
             yield from forecast(stage, StageSample(later=recipe.stages[number:])).warnings
 
 
 def order_advice(recipe: Recipe) -> list[str]:
-    """Return advice for the plan of a recipe: filters of single documents to put before a stage that compares
-    documents, which then has fewer of them."""
+    """Return advice for the plan of a recipe: filters to put before a stage that compares documents, so that it
+    compares fewer of them."""
     names = dict(zip(recipe.stage_names, recipe.stages, strict=True))
     for number, (name, stage) in enumerate(names.items(), 1):
         if stage.kind in (CHAIN_STAGE, VECTOR_STAGE):
@@ -85,8 +85,8 @@ def order_advice(recipe: Recipe) -> list[str]:
 
 
 def _movable(made: set[str], later: Sequence[tuple[str, Stage]]) -> list[str]:
-    """The filters among `later` stages that would judge the same texts and columns before them; none if they remove
-    nothing. `made`: columns that these stages write."""
+    """Return the filters among the `later` stages that can run first, since they judge the same texts and columns
+    there. Return none if these filters remove nothing. `made`: columns that the stages before write."""
     filters: dict[str, bool] = {}
     for name, stage in later:
         if isinstance(stage, Filter | Language):

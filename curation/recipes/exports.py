@@ -12,7 +12,7 @@ from curation.base.errors import nearest
 EXPORT_FORMATS = ("", "jsonl", "csv", "parquet")
 PATTERN = r"(?:[A-Za-z0-9][A-Za-z0-9._-]*\.)?(?:jsonl|csv|parquet)|"
 DOCUMENT_COLUMNS = ("doc", "id", "source", "text")
-REMOVED_COLUMNS = (  # of removed/, besides those
+REMOVED_COLUMNS = (  # columns of removed/, besides those
     "stage", "reason", "value", "bound", "duplicate_of", "duplicate_of_doc", "file", "line",
 )  # fmt: skip
 

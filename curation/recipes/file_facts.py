@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Facts of a file by its first records: the text column, the encoding and the dialect, and what its texts look like."""
+"""Finds facts about a file from its first records: the text column, the encoding, the dialect, and the kind of its
+texts."""
 
 from __future__ import annotations
 
@@ -22,16 +23,17 @@ from curation.reading.streams import StreamChunk
 from curation.recipes.text_kinds import ENTITY, LOOKED_AT, has_tags, is_code, is_wrapped
 
 PROBED_FILES = 50  # per suffix
-ENCODING_BYTES = 1 << 16  # of each other file
+ENCODING_BYTES = 1 << 16  # bytes probed of each other file
 WEAK_COLUMNS = ("article", "description", "document")  # often a title or a summary: a column ten times as long wins
-# Of ids, the most frequent first. `id` is the default of an input.
+# Names of id columns, the most frequent first. `id` is the default of an input.
 IDS = ("doc_id", "docid", "document_id", "uuid", "guid", "record_id", "page_id", "_id", "ID")
 LIKELY = re.compile(r"text|content|body|article|story|passage|paragraph|markdown", re.IGNORECASE)
 UNLIKELY = re.compile(r"html|url|uri|link|json|embedding|base64|image|hash|token_ids", re.IGNORECASE)
 MIN_TEXT_BYTES = 40
-MAX_ENDS_BYTES = 1 << 26  # of compressed files that are read to their end, all together
-# Of scripts other than Latin, as charset-normalizer names them. Their letters are most bytes of a text; in French or
-# Polish a tenth is not ASCII, which it takes for any of them.
+MAX_ENDS_BYTES = 1 << 26  # bytes of compressed files that are read to their end, in all
+# Encodings of scripts other than Latin, as charset-normalizer names them. In such a text, letters of the script are
+# most bytes. In French or Polish only a tenth of the bytes is not ASCII, and charset-normalizer may take such a text
+# for any of these encodings.
 OTHER_ENCODINGS = ["gb18030", "big5hkscs", "cp932", "euc_jp", "cp949", "cp1251", "koi8_r", "cp1253", "cp1255", "cp1256"]
 CHARSET_BYTES = 1 << 16
 WINDOWS = re.compile(rb"[\x80-\x9f]")  # control characters in Latin-1, quotes and dashes in Windows-1252
@@ -39,21 +41,21 @@ UNDEFINED = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")  # in Windows-1252
 
 
 class Facts(NamedTuple):
-    """What a file needs to be read.
+    """The facts about a file that are needed to read it.
 
     column    text column; "" for a format without columns
     is_usual  whether a run finds the column by its name
     reading   further settings: encoding, delimiter, quote, escape, header, separator
     others    further columns with text -> mean bytes; `column` is among them
     numbers   columns with numbers
-    texts     number of texts looked at
-    tagged    those with tags of HTML
-    code      those of source code
-    wrapped   those with wrapped lines, of the others
-    entities  those with tags and entities of HTML
-    bytes     UTF-8 bytes of these texts
-    foreign   those of characters beyond ASCII
-    fault     what a run will not read of the file
+    texts     number of texts that were read
+    tagged    texts with tags of HTML
+    code      texts of source code
+    wrapped   texts with wrapped lines, source code excluded
+    entities  texts with tags and entities of HTML
+    bytes     UTF-8 bytes of all these texts
+    foreign   bytes of characters beyond ASCII
+    fault     message about a part of the file that a run will not read
     ids       column of ids under another name than `id`; "" for none
     """
 
@@ -74,13 +76,14 @@ class Facts(NamedTuple):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What an input of a recipe needs to be read so; names of columns that are the defaults are left out."""
+        """The settings with which an input of a recipe is read in this way. Names of columns that are the defaults are
+        left out."""
         columns = {"text_column": self.column, "id_column": self.ids}
         return {name: column for name, column in columns.items() if column} | dict(self.reading)
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether the column was chosen for its length alone and has less text than a sentence."""
+        """Whether the column was chosen only for its length and its texts are shorter than a sentence."""
         chosen = not self.is_usual and self.column in dict(self.others) and not LIKELY.search(self.column)
         return chosen and dict(self.others)[self.column] < MIN_TEXT_BYTES
 
@@ -94,9 +97,9 @@ def suffix_of(path: str) -> str:
 def facts_of(
     files: Sequence[SourceFile], also: Sequence[SourceFile] = ()
 ) -> tuple[dict[str, Facts], dict[str, InputError]]:
-    """The facts of up to PROBED_FILES files per suffix, evenly spaced, and the errors of files without text.
+    """Return the facts of up to PROBED_FILES files per suffix, evenly spaced, and the errors of files without text.
 
-    also   further files of which the facts are wanted
+    also   further files whose facts are wanted
     """
     suffixes: dict[str, list[SourceFile]] = {}
     for file in files:
@@ -119,10 +122,9 @@ def facts_of(
 def facts_of_others(
     files: Sequence[SourceFile], facts: Mapping[str, Facts], failures: Mapping[str, InputError]
 ) -> tuple[dict[str, Facts], dict[str, InputError]]:
-    """The facts and the errors of the files that `facts_of` has not looked at.
-
-    A run looks at each file before it reads, and so does this function, with the settings of most files of the format.
-    Only a file that does not fit them is probed: its settings, an encoding above all, must not depend on the others.
+    """Return the facts and the errors of the files that `facts_of` has not read.  Like a run, this function checks the
+    start of each file, with the settings of most files of the format. Only a file that these settings do not fit is
+    probed: its settings, above all the encoding, must not depend on other files.
     """
     known: dict[Format, list[Facts]] = {}
     for file in (file for file in files if file.path in facts):
@@ -141,7 +143,7 @@ def facts_of_others(
 
 
 def _usual(known: Sequence[Facts]) -> Facts:
-    """The settings of most of the files, without what their texts look like."""
+    """Return the settings of most of the files, without the counts of kinds of texts."""
     needs = Counter((facts.is_usual or facts.column, facts.reading) for facts in known)
     most = needs.most_common(1)[0][0]
     first = next(facts for facts in known if (facts.is_usual or facts.column, facts.reading) == most)
@@ -149,7 +151,7 @@ def _usual(known: Sequence[Facts]) -> Facts:
 
 
 def _is_like(file: SourceFile, usual: Facts) -> bool:
-    """Whether a run reads a file with the settings of others, and has nothing to report of its start."""
+    """Whether a run can read a file with the usual settings, without any message about its start."""
     kind, given = format_of(file), dict(usual.reading)
     if usual.column and not (usual.is_usual or file.text_column):
         given["text_column"] = usual.column
@@ -164,7 +166,8 @@ def _is_like(file: SourceFile, usual: Facts) -> bool:
 
 
 def agreed(facts: Mapping[str, Facts]) -> dict[str, Facts]:
-    """The facts, in which files with the same columns have one text column: the likeliest by their mean lengths."""
+    """Return the facts, changed so that files with the same columns have the same text column: the most likely one by
+    mean lengths."""
     alike: dict[frozenset[str], list[str]] = {}
     for path, each in facts.items():
         if len(each.others) > 1:
@@ -219,7 +222,8 @@ def _plain_facts(file: SourceFile, start: bytes, form: tuple[tuple[str, Any], ..
 
 
 def _ids_of(columns: Mapping[str, Sequence[Any]], file: SourceFile) -> str:
-    """The first column with a name of ids whose values are strings or integers, and all differ; "" for none."""
+    """Return the first column that has a name of id columns and distinct strings or integers as values; "" if there is
+    none."""
 
     def are_ids(values: Sequence[Any]) -> bool:
         return all(type(value) in (str, int) for value in values) and len({*values}) == len(values) > 0
@@ -228,7 +232,7 @@ def _ids_of(columns: Mapping[str, Sequence[Any]], file: SourceFile) -> str:
 
 
 def _with_kinds(facts: Facts, values: Sequence[Any]) -> Facts:
-    """The facts with counts of the texts among some values."""
+    """Return the facts with the counts of texts among `values`."""
     texts = [value for value in values if isinstance(value, str)]
     tagged: list[str] = []
     others: list[str] = []
@@ -246,7 +250,7 @@ def _with_kinds(facts: Facts, values: Sequence[Any]) -> Facts:
 
 
 def _reading_of(file: SourceFile) -> dict[str, Any]:
-    """The encoding and the dialect of a file that nobody has set, where they are not the usual ones."""
+    """Return encoding and dialect of a file, if they are not set and not the usual ones."""
     kind = format_of(file)
     reading: dict[str, Any] = {}
     is_guessed = "encoding" in kind.options and not kind.tells_encoding and file.encoding == "utf-8"
@@ -262,7 +266,8 @@ def likeliest(lengths: dict[str, float], usual: str) -> str:
     usual     the column that a run would take by its name; it wins unless its name is weak and another column is ten
               times as long
 
-    Otherwise the longest column with a likely name wins, if it has a fifth of the length of the longest one.
+    Otherwise the longest column with a likely name wins, if its mean length is at least a fifth of the longest
+    column's.
     """
     plain = {name: size for name, size in lengths.items() if not UNLIKELY.search(name)} or lengths
     longest = max(plain, key=lambda name: plain[name], default=usual)
@@ -276,7 +281,8 @@ def encoding_of(file: SourceFile, size: int = PROBED_BYTES) -> str:
     """Return the likely encoding of a text file that is not UTF-8: utf-16, utf-32, cp1252, latin-1 or one of
     OTHER_ENCODINGS; "" for UTF-8.
 
-    The function cannot distinguish other encodings of one byte per character. The recipe calls the encoding a guess.
+    The function cannot distinguish between other encodings of one byte per character. So the recipe calls the encoding
+    a guess.
     """
     head = start_of(file, size).data
     if head.isascii() and b"\0" not in head:
@@ -287,12 +293,12 @@ def encoding_of(file: SourceFile, size: int = PROBED_BYTES) -> str:
         if 2 * head[first::2].count(0) > len(head[first::2]):
             return name
     text = head.decode(errors="replace")
-    wrong = text.count("\ufffd") - head.count("\ufffd".encode())  # a U+FFFD that the file has is valid UTF-8
+    wrong = text.count("\ufffd") - head.count("\ufffd".encode())  # a U+FFFD in the file itself is valid UTF-8
     several = sum(character > "\x7f" for character in text)
     if 2 * wrong <= several or (wrong == 1 and text.endswith("\ufffd")):  # UTF-8 with faults, or cut off by the limit
         return ""
     start = head[:CHARSET_BYTES]
-    start = start[: start.rfind(b"\n") + 1] or start  # a character that is cut off would rule its encoding out
+    start = start[: start.rfind(b"\n") + 1] or start  # a character cut off at the end would exclude the right encoding
     foreign = 3 * sum(byte > 0x7F for byte in start) >= len(start)
     if foreign and (found := from_bytes(start, cp_isolation=OTHER_ENCODINGS).best()):
         return found.encoding
@@ -300,15 +306,14 @@ def encoding_of(file: SourceFile, size: int = PROBED_BYTES) -> str:
 
 
 def _has_numbers(values: Sequence[Any]) -> bool:
-    """Whether a column has numbers, and nothing else but nulls."""
+    """Whether a column has only numbers and nulls, and at least one number."""
     present = [value for value in values if value is not None]
     return bool(present) and all(isinstance(value, int | float) and not isinstance(value, bool) for value in present)
 
 
 def _mean_bytes(columns: Mapping[str, Sequence[Any]], file: SourceFile) -> dict[str, float]:
-    """The mean UTF-8 bytes of each column with text in most records; of all columns with text if there is none.
-
-    Columns of bytes that are UTF-8 count only where no column of strings has texts of MIN_TEXT_BYTES.
+    """Return the mean UTF-8 bytes of each column that has text in most records; if no column has, of all columns with
+    text.  Columns of bytes in UTF-8 count only if no column of strings has texts of MIN_TEXT_BYTES.
     """
     rows = max(map(len, columns.values()), default=0)
     named = {name: values for name, values in columns.items() if name != file.id_column}

@@ -21,7 +21,7 @@ from curation.recipes.recipe import Recipe
 from curation.recipes.settings import expand_shorthands
 from curation.rules.keywords import as_python, as_rule
 
-NO_SETTINGS = ("details", "text_column")  # keywords that a whole stage does not have
+NO_SETTINGS = ("details", "text_column")  # keywords that are no settings of a stage
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Kind = TypeVar("Kind", bound=msgspec.Struct)
@@ -30,9 +30,9 @@ Kind = TypeVar("Kind", bound=msgspec.Struct)
 def takes(
     kind: type[msgspec.Struct] | None = None, error: type[CurationError] = RecipeError
 ) -> Callable[[Function], Function]:
-    """Refuse unknown keywords of a function. With a `kind`, whose fields the function takes as keywords, append its
-    docstring, and refuse keywords together with a whole stage: a keyword equal to its default looks like an omitted
-    one."""
+    """Decorate a function: refuse unknown keywords. With `kind`, a stage class whose fields are keywords of the
+    function, append the class's docstring. Also refuse keywords together with a stage object: a keyword equal to its
+    default looks like an omitted keyword."""
 
     def documented(function: Function) -> Function:
         parameters = inspect.signature(function).parameters
@@ -70,7 +70,7 @@ def takes(
 
 def plain_settings(kind: type[msgspec.Struct], arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments that are fields of `kind` as recipe values; a single value for a list field becomes a list.
-    ValueError for a value of a type that settings cannot have."""
+    Raises ValueError for a value of a type that settings cannot have."""
     settings = {}
     for field in msgspec.structs.fields(kind):
         if field.encode_name in arguments:
@@ -80,7 +80,7 @@ def plain_settings(kind: type[msgspec.Struct], arguments: Mapping[str, Any]) -> 
 
 
 def _is_entry(value: object, kind: Any) -> bool:
-    """Whether a value is one entry for a setting that takes lists, and takes no such value itself."""
+    """Whether a value is a single entry for a setting that takes only lists of such entries."""
     union = typing.get_args(kind) if typing.get_origin(kind) in (types.UnionType, typing.Union) else (kind,)
     kinds = {typing.get_origin(each) or each for each in union}
     return (
@@ -108,7 +108,7 @@ def _plain_value(value: object) -> Any:
 
 
 def check_types(function: str, kinds: Mapping[str, tuple[object, type]]) -> None:
-    """Raise RecipeError for a value of another type than its keyword has, as for the settings of a recipe.
+    """Raise RecipeError if a value has another type than its keyword requires, as for the settings of a recipe.
 
     kinds  name of a keyword of `function` -> its value, and one of int, float, bool and str
     """
@@ -121,7 +121,7 @@ def check_types(function: str, kinds: Mapping[str, tuple[object, type]]) -> None
 
 
 def stage_of(kind: type[Kind], first: object, arguments: Mapping[str, Any]) -> Kind:
-    """Return `first` if it is a whole stage, else a stage built from the arguments and checked like a recipe."""
+    """Return `first` if it is a stage object, else a stage built from the arguments and checked like a recipe."""
     if isinstance(first, kind):
         return first
     tag = kind.__struct_config__.tag
@@ -136,7 +136,7 @@ def stage_of(kind: type[Kind], first: object, arguments: Mapping[str, Any]) -> K
 
 
 def _hint(message: str, content: object) -> str:
-    """The names close to an unknown field of a stage, as for recipes; "" for another message."""
+    """Return a hint with names close to an unknown field of a stage, as for recipes; "" for any other message."""
     if not UNKNOWN.match(message):
         return ""
     return advice_for(message.replace("`$", "`$.stages[0]"), {"stages": [content]}, Recipe)

@@ -14,7 +14,8 @@ from curation.tokens.tokenization import TokenizerSpec
 def check_mix(
     stages: Sequence[Stage], names: Sequence[str], inputs: Sequence[AnyInput], tokenizer: TokenizerSpec, packs: bool
 ) -> None:
-    """Raise ValueError for a `mix` that does not fit the other parts of a recipe. `packs`: it writes tokens."""
+    """Raise ValueError for a `mix` that does not fit the other parts of a recipe. `packs`: whether the recipe writes
+    tokens."""
     numbers = [number for number, stage in enumerate(stages) if isinstance(stage, Mix)]
     if not numbers:
         return

@@ -15,9 +15,9 @@ PATTERN = r"stages\.[^.]+\.[A-Za-z_]+"
 
 
 def leave_out(content: Any) -> Any:
-    """The content of a recipe, with shorthands written out, without `when` and the stages that it leaves out.
-
-    The recipe's `left_out` names them and the settings that they need. ValueError for a wrong `when`.
+    """Return the content of a recipe with shorthands written out, without each `when` and the stages that it leaves
+    out.  `left_out` in the result names these stages and the settings that they need. Raises ValueError for a wrong
+    `when`.
     """
     if not isinstance(content, dict) or not isinstance(content.get("stages"), list):
         return content
@@ -42,7 +42,7 @@ def _names(stages: list[Any]) -> list[str]:
 
 
 def _is_given(stages: list[Any], names: list[str], path: Any, where: str) -> bool:
-    """Whether the setting at a path has a value."""
+    """Return whether the setting at a path has a value."""
     if not isinstance(path, str) or not re.fullmatch(PATTERN, path):
         raise ValueError(f"when must be a setting, such as stages.classify.model, not {path!r} - at `{where}`")
     _, stage, field = path.split(".")

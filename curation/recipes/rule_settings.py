@@ -26,12 +26,12 @@ def subject_of(key: str, more: Set[str] = frozenset()) -> dict[str, Any]:
 
 
 def put_rule(stage: dict[str, Any], path: list[str], value: Any, where: str) -> None:
-    """Change or remove a rule of a filter, in place; add one for a measure or ratio that has none. ValueError for a
-    path that leads to no rule or to several.
+    """Change or remove a rule of a filter, in place; add one for a measure or ratio that has none. Raises ValueError
+    for a path that leads to no rule or to several.
 
     stage  the filter, with `rules` as in the recipe, written out
-    path   a rule by reason, measure, ratio or column; before it a value of a column that has rules of its own; after it
-           a bound, unless `value` has several or is `off`
+    path   a rule by reason, measure, ratio or column. Before it may be a value of a column whose values have separate
+           rules. After it is a bound, unless `value` has several bounds or is `off`
     where  path of the stage, for messages
     """
     key, *rest = path
@@ -56,19 +56,19 @@ def put_rule(stage: dict[str, Any], path: list[str], value: Any, where: str) -> 
 
 
 def _expanded(entries: Sequence[str | Rule]) -> tuple[list[int], list[Rule]]:
-    """The single rules of entries, those of a set after its override, and the number of the entry of each."""
+    """Return the single rules of entries, with overrides of sets applied, and the number of each rule's entry."""
     found = [(number, rule) for number, entry in enumerate(entries) for rule in rules_of_entry(entry)]
     return [number for number, _ in found], [rule for _, rule in found]
 
 
 def _groups_of(places: Sequence[int], known: Sequence[Rule], value: str) -> tuple[int, Groups] | None:
-    """The first groups that list a value of their column, and the number of their entry."""
+    """Return the first groups that list `value` of their column, and the number of the entry with these groups."""
     grouped = ((number, rule) for number, rule in zip(places, known, strict=True) if isinstance(rule, GroupedRule))
     return next(((number, rule.groups) for number, rule in grouped if rule.groups.lists(value)), None)
 
 
 def _change(value: Any, rest: list[str], where: str, example: str) -> Any:
-    """What a setting changes of a rule: bounds by name, or `off`."""
+    """Return the change that a setting makes to a rule: bounds by name, or `off`."""
     change = {rest[0]: value} if len(rest) == 1 else value
     if change is False or change == OFF:  # YAML takes `off` for false
         return OFF
@@ -80,8 +80,9 @@ def _change(value: Any, rest: list[str], where: str, example: str) -> Any:
 def _fit(
     rules: list[Any], places: Sequence[int], known: Sequence[Rule], key: str, condition: str = ""
 ) -> tuple[int, str]:
-    """The number of the entry of `rules` that a key and a condition name, and the name of the rule in its override. The
-    name is the reason, or the key if other rules of the entry have this reason. ValueError for none or several."""
+    """Return the number of the entry of `rules` that a key and a condition select, and the name of the rule in the
+    entry's override. The name is the reason, or the key if other rules of the entry have this reason. Raises ValueError
+    if they select no rule or several."""
     if condition and condition not in Rule.__struct_encode_fields__:
         raise ValueError(f"a rule has no condition {condition!r}{nearest(condition, Rule.__struct_encode_fields__)}")
     fits = fitting(known, key, "in_" if condition == "in" else condition)
@@ -98,8 +99,8 @@ def _fit(
 
 
 def _put_change(rules: list[Any], number: int, name: str, change: Any, value: str = "") -> None:
-    """Put a change into an entry of `rules`; for a set into its override, as the last one, which wins. `value`: the
-    value of the column whose rule changes, or "" for all."""
+    """Put a change into an entry of `rules`. For a set, the change is put last into its override, where the last one
+    wins. `value`: the value of the column whose rule changes, or "" for all values."""
     entry = rules[number]
     if isinstance(entry, dict) and "set" not in entry:
         rules[number : number + 1] = [] if change == OFF else [entry | change]
@@ -115,7 +116,7 @@ def _put_change(rules: list[Any], number: int, name: str, change: Any, value: st
 
 
 def _put_rule_of_value(rules: list[Any], number: int, groups: Groups, path: list[str], value: Any, where: str) -> None:
-    """As `put_rule`, for a path that begins with a value of the column of an entry."""
+    """Do what `put_rule` does, for a path that begins with a value of the column of an entry."""
     name, key, *rest = path
     entry = rules[number]
     if isinstance(entry, str) or "rules" not in entry:
@@ -132,8 +133,8 @@ def _put_rule_of_value(rules: list[Any], number: int, groups: Groups, path: list
 
 
 def bound_paths(name: str, stage: Stage, rules: Sequence[Rule], value: str = "") -> list[str]:
-    """Return the path of each of some rules in settings, such as `stages.filter.words`, which `.min=50` continues; ""
-    if no path leads to a rule alone.
+    """Return for each rule its path in settings, such as `stages.filter.words`, to which `.min=50` can be appended; ""
+    if no path leads to only this rule.
 
     name   of the stage
     rules  of the stage, or with `value` those of a group
@@ -162,8 +163,8 @@ def _only(numbers: Sequence[int]) -> int | None:
 
 
 def _key_of(rule: Rule, known: Sequence[Rule], taken: Set[str], only: Callable[[str, str], int | None]) -> str:
-    """The first key by which settings of the bounds of a rule find this rule alone; "" without one. `only` returns the
-    number of the rule that a key and a bound name alone."""
+    """Return the first key with which settings of the rule's bounds find only this rule; "" if there is none. `only`
+    returns the number of the only rule for a key and a bound."""
     sides = [side for side, bound in zip(("min", "max"), rule.bounds, strict=True) if math.isfinite(bound)]
     for key in rule.keys:
         fits = [] if key in taken or _has_syntax(key) else [only(key, side) for side in sides]
@@ -173,7 +174,7 @@ def _key_of(rule: Rule, known: Sequence[Rule], taken: Set[str], only: Callable[[
 
 
 def _has_syntax(part: str) -> bool:
-    """Whether a part of a path would be read as several, or without its spaces."""
+    """Whether a part of a path would be read as several parts, or lose its spaces."""
     return bool({*part} & {*".="}) or part != part.strip()
 
 
@@ -182,7 +183,7 @@ def _same(first: Rule, second: Rule) -> bool:
 
 
 def _bound_of(rule: Rule) -> str:
-    """An example of a setting: a bound that the rule has, such as `max=0.1`."""
+    """Return an example of a setting: a bound of the rule, such as `max=0.1`."""
     low, high = rule.bounds
     if low == -high == -math.inf:  # they differ between groups
         return "max=0.1"
@@ -190,7 +191,7 @@ def _bound_of(rule: Rule) -> str:
 
 
 def _new_subject(known: Sequence[Rule], key: str, where: str) -> dict[str, Any]:
-    """The subject of a new rule; ValueError for a name that is not a measure or ratio."""
+    """Return the subject of a new rule. Raises ValueError for a name that is not a measure or ratio."""
     subject = subject_of(key)
     if "column" in subject:
         hint = near_or_nothing(key, [*Filter.__struct_fields__, *keys_of(known)]) or near_measure(key)

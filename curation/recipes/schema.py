@@ -39,7 +39,7 @@ from curation.tokens.forms import OUTPUT_FORMATS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 TEMPLATE = "#/$defs/{name}"
-FIELD_LINE = re.compile(r"((?:\w+, )*\w+) {2,}(\S.*)")  # of a docstring: names and their description
+FIELD_LINE = re.compile(r"((?:\w+, )*\w+) {2,}(\S.*)")  # lines of a docstring with names and their description
 CHOICES: dict[str, Mapping[str, tuple[str, ...]]] = {
     "Rewrite": rewrite.CHOICES,
     "Redact": redact.CHOICES,
@@ -86,7 +86,7 @@ def recipe_schema() -> dict[str, Any]:
 
 
 def _structures(roots: list[type[msgspec.Struct]]) -> list[type]:
-    """The structures and all structures inside their fields."""
+    """Return the structures and all structures inside their fields."""
     structures: dict[type, None] = {}
     waiting: list[Any] = list(msgspec.inspect.multi_type_info(roots))
     for node in waiting:  # the loop appends to it
@@ -108,7 +108,7 @@ def _describe(entry: dict[str, Any], structure: type) -> None:
 
 
 def field_texts(docstring: str) -> dict[str, str]:
-    """Field -> description, from docstring lines such as `unit, compare   ...` and their indented continuations."""
+    """Return field -> description, from lines of a docstring such as `unit, compare   ...` and the indented lines after."""
     texts: dict[str, list[str]] = {}
     names: list[str] = []
     for line in docstring.splitlines():
@@ -130,7 +130,8 @@ def _restrict(entry: dict[str, Any], choices: tuple[str, ...]) -> None:
 
 
 def _rule_forms(definitions: dict[str, Any]) -> dict[str, Any]:
-    """The forms of rules: the name of a set, a rule, a mapping by measure, ratio or column, or a list of these."""
+    """Return the forms of rules: the name of a set, a rule, a mapping by measure, ratio or column, or a list of
+    these."""
     return _forms_of(definitions, "Filter", "", ()) | _forms_of(definitions, "Lines", "Unit", (REPEATS,))
 
 
@@ -195,7 +196,7 @@ def _stage_forms(definitions: dict[str, Any], stages: tuple[type[msgspec.Struct]
 
 
 def _without_void(value: Any) -> Any:
-    """The schema without infinite defaults, which JSON cannot hold, and without OpenAPI keywords."""
+    """Return the schema without infinite defaults, which JSON cannot represent, and without OpenAPI keywords."""
     if isinstance(value, dict):
         kept = {key: entry for key, entry in value.items() if key != OPENAPI_ONLY and not _is_infinite(key, entry)}
         return {key: _without_void(entry) for key, entry in kept.items()}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shorthands inside a recipe, and settings (`PATH=VALUE`) that change it.
 
-Both work on the content of a recipe, the dictionaries that YAML gives, before it is checked. A run stores and compares
-the written-out form.
+Both work on the content of a recipe, the dictionaries from YAML, before the recipe is checked. A run stores and
+compares recipes with shorthands written out.
 """
 
 from __future__ import annotations
@@ -99,13 +99,14 @@ def _listed_rule(rule: dict[Any, Any], path: str, more: Set[str]) -> list[Any]:
     if "any" not in rule:
         return [_divided(rule)]
     entries = expand_rule_shorthands(rule["any"], f"{path}.any", more)
-    if isinstance(entries, list):  # `Rule` refuses a set, in words that a name alone would not get
+    if isinstance(entries, list):  # `Rule` refuses a set, with a message that a name alone would not get
         entries = [{"set": entry} if isinstance(entry, str) else entry for entry in entries]
     return [{**rule, "any": entries}]
 
 
 def _divided(rule: dict[str, Any]) -> dict[str, Any]:
-    """A rule set whose `override` of single values of the column of groups is in `group_override`."""
+    """Return a rule set with the overrides of single values of its groups' column moved from `override` to
+    `group_override`."""
     if not isinstance(rule.get("override"), dict):
         return rule
     own, by_value = divided_override(rule["override"])
@@ -117,7 +118,7 @@ def _divided(rule: dict[str, Any]) -> dict[str, Any]:
 
 
 def _expanded_groups(groups: dict[Any, Any], path: str, more: Set[str]) -> dict[str, Any]:
-    """The rules of each value of a column, with mappings written out."""
+    """Return the rules of each value of a column, with mappings written out."""
     for value in groups:
         if not isinstance(value, str):
             raise ValueError(f"{value!r} is no text. Quote it: YAML reads no, yes, on and off as truth - at `{path}`")
@@ -194,7 +195,7 @@ def rules_setting(text: str) -> str:
 
 
 def _listed(text: str, what: str, example: str) -> str:
-    """A YAML list or mapping unchanged, comma-separated names as a YAML list."""
+    """Return a YAML list or mapping unchanged, and comma-separated names as a YAML list."""
     text = text.strip()
     if text.startswith(("[", "{")):
         return text
@@ -207,7 +208,7 @@ def _listed(text: str, what: str, example: str) -> str:
 
 
 def _copied(value: Any) -> Any:
-    """A copy without shared objects: an alias of YAML is one object in two places."""
+    """Return a copy without shared objects, since an alias of YAML is one object in two places."""
     if isinstance(value, dict):
         return {key: _copied(entry) for key, entry in value.items()}
     return [_copied(entry) for entry in value] if isinstance(value, list | tuple) else value
@@ -224,7 +225,7 @@ def _parsed(setting: str) -> tuple[list[str], Any]:
 
 
 def _path_of(setting: str) -> str:
-    """The path of a setting, for messages: its value may be a URL with a password."""
+    """Return only the path of a setting, for messages: its value may be a URL with a password."""
     return repr(setting.partition("=")[0])
 
 
@@ -266,7 +267,7 @@ def _number(name: str, count: int, where: str) -> int:
 
 
 def _below(kinds: Structures, name: str, where: str) -> Structures:
-    """The structures that a field of `kinds` may hold; ValueError for an unknown field."""
+    """Return the structures that a field of `kinds` may hold. Raises ValueError for an unknown field."""
     if kinds is None:
         return None
     fields = {field.encode_name: field.type for kind in kinds for field in msgspec.structs.fields(kind)}
@@ -287,7 +288,7 @@ def structures_below(kinds: Sequence[type[msgspec.Struct]], name: str) -> Sequen
 
 
 def _nested_types(kind: Any) -> Iterator[Any]:
-    """A type and all its type arguments, nested ones too."""
+    """Yield a type and all its type arguments, nested ones too."""
     yield kind
     for argument in typing.get_args(kind):
         yield from _nested_types(argument)
@@ -315,7 +316,7 @@ def _put_in_input(content: dict[str, Any], path: list[str], value: Any) -> None:
 
 
 def _named_input(entries: list[Any], path: list[str]) -> tuple[int, list[str]]:
-    """(number of the input that a path begins with, rest of the path); names may contain dots."""
+    """Return the number of the input with which a path begins, and the rest of the path; names may contain dots."""
     from curation.reading.inputs import input_names, list_inputs
 
     if path[0].isdecimal():
@@ -325,7 +326,7 @@ def _named_input(entries: list[Any], path: list[str]) -> tuple[int, list[str]]:
 
 
 def _named(names: Sequence[str], path: list[str], what: str) -> tuple[int, list[str]]:
-    """(number of the longest of `names` that a path begins with, rest of the path)."""
+    """Return the number of the longest of `names` with which a path begins, and the rest of the path."""
     for length in range(len(path), 0, -1):
         name = ".".join(path[:length])
         fits = [number for number, known in enumerate(names) if known == name]
@@ -355,7 +356,7 @@ def _put_in_stage(content: dict[str, Any], path: list[str], value: Any) -> None:
 
 
 def _named_stage(stages: list[Any], path: list[str]) -> tuple[int, list[str]]:
-    """(number of the stage that a path begins with, rest of the path); names win over kinds."""
+    """Return the number of the stage with which a path begins, and the rest of the path; names win over kinds."""
     for number, entry in enumerate(stages):
         if not isinstance(entry, dict) or not isinstance(entry.get("kind"), str):
             raise ValueError(f"stages[{number}] is not a stage; expected a mapping with a kind")

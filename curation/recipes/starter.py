@@ -27,7 +27,7 @@ from curation.recipes.yaml_text import flow
 from curation.stages import FuzzyDedup
 
 EXAMPLE = "data/*.jsonl.gz"
-ADDRESS = "url"  # field of archives: where a page came from
+ADDRESS = "url"  # field of archives with the URL of a page
 HTML = [  # patterns of a stage before `rewrite`
     {"matches": r"(?is)<(script|style)\b.*?</(script|style)\s*>|<!--.*?-->", "by": ""},
     {"matches": r"(?i)<(br|hr|li|/p|/div|/[uo]l|/h[1-6]|/tr|/blockquote|/pre|/title)\b[^<>]*>", "by": "\n"},
@@ -96,7 +96,7 @@ def starting_recipe(survey: InputSurvey, name: str) -> str:
 
 
 def _foreign(survey: InputSurvey) -> Iterator[str]:
-    """A comment with the share of text in other scripts than Latin, for which gpt2 needs the most tokens."""
+    """Return a comment with the share of text in scripts other than Latin, for which gpt2 needs the most tokens."""
     facts = [each for suggested in survey.inputs for each in suggested.facts]
     size, foreign = sum(each.bytes for each in facts), sum(each.foreign for each in facts)
     if foreign > MANY_FOREIGN * size:
@@ -107,7 +107,7 @@ def _foreign(survey: InputSurvey) -> Iterator[str]:
 
 
 def lists_of(survey: InputSurvey) -> dict[str, str]:
-    """The lists of files that the inputs of the recipe and of its comments name: path -> content."""
+    """Return the lists of files that are named by inputs of the recipe and of its comments: path -> content."""
     shown = [each for other in survey.others for each in other.inputs[:MAX_SHOWN_UNUSED]]
     return {
         each.settings["path"].removeprefix(LIST_MARK): "\n".join([*each.listed, ""])
@@ -117,7 +117,7 @@ def lists_of(survey: InputSurvey) -> dict[str, str]:
 
 
 def _other_form(other: OtherForm) -> Iterator[str]:
-    """Comments with other inputs that read the same files."""
+    """Yield comments with other inputs that read the same files."""
     yield f"  # {other.reason}."
     yield f"  # {other.title}:"
     yield from (f"  # - {printable_line(flow(each.settings))}" for each in other.inputs[:MAX_SHOWN_UNUSED])
@@ -159,7 +159,8 @@ def _comment(stage: Mapping[str, Any]) -> str:
 
 
 def _wrapped(survey: InputSurvey) -> Iterator[str]:
-    """A stage as a comment, where most texts of an input seem to have wrapped lines: no rule can detect them."""
+    """Yield a stage as a comment if most texts of an input seem to have wrapped lines, since no rule can detect this
+    for certain."""
     inputs = [each for each in survey.inputs if each.is_wrapped]
     if inputs:
         wrapped, texts = sum(each.wrapped for each in inputs), sum(each.texts for each in inputs)
@@ -169,7 +170,7 @@ def _wrapped(survey: InputSurvey) -> Iterator[str]:
 
 
 def _html_stage(survey: InputSurvey, stages: list[dict[str, Any]]) -> list[str]:
-    """A stage that deletes tags, where texts are full of them; `rewrite` of the stages then decodes their entities."""
+    """Return a stage that deletes tags, if texts have many of them; the stage `rewrite` then decodes entities."""
     inputs = [suggested for suggested in survey.inputs if suggested.is_html]
     if not inputs:
         return []

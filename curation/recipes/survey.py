@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of a folder as inputs of a recipe: one input per suffix, with the text column and the encoding of its files.
+"""Turns the files of a folder into inputs of a recipe: one input per suffix, with the text column and encoding of its
+files.
 
-Files of one format are split where they need different settings. A glob stands for files only if it matches no other
-file; else a list names the files.
+Files of one format that need different settings get separate inputs. A glob is used only if it matches no other file;
+otherwise a list names the files.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ from curation.recipes.unread_files import (
 
 log = logging.getLogger(__name__)
 
-MAX_FOLDERS = 8  # that become inputs of their own
-MIN_SHARE = 0.1  # of the bytes of a folder: formats with less do not tell folders apart
+MAX_FOLDERS = 8  # most folders that become separate inputs
+MIN_SHARE = 0.1  # share of the bytes of a folder: formats with less do not distinguish folders
 UNKNOWN = "unknown format"
 HIDDEN_NAME = "its name or folder begins with _ or ."
 
@@ -51,7 +52,7 @@ class SuggestedInput(NamedTuple):
     files     number of files; 0 if unknown
     bytes     stored size of the files
     facts     of the files that were probed
-    listed    files that a list names, one per line, since no glob matches them alone
+    listed    content of a list of the files, one per line, if no glob matches only them
     format    of the files; "" if unknown
     """
 
@@ -64,22 +65,22 @@ class SuggestedInput(NamedTuple):
 
     @property
     def texts(self) -> int:
-        """Number of texts that were looked at."""
+        """Number of texts that were read."""
         return sum(facts.texts for facts in self.facts)
 
     @property
     def tagged(self) -> int:
-        """Those with tags of HTML."""
+        """Number of texts with tags of HTML."""
         return sum(facts.tagged for facts in self.facts)
 
     @property
     def code(self) -> int:
-        """Those that look like source code."""
+        """Number of texts that look like source code."""
         return sum(facts.code for facts in self.facts)
 
     @property
     def wrapped(self) -> int:
-        """Those that seem to have wrapped lines."""
+        """Number of texts that seem to have wrapped lines."""
         return sum(facts.wrapped for facts in self.facts)
 
     @property
@@ -113,7 +114,7 @@ class OtherForm(NamedTuple):
 class InputSurvey(NamedTuple):
     """The inputs for a recipe.
 
-    unused   files that none of them reads: path -> reason
+    unused   files that none of the inputs reads: path -> reason
     faults   files of which a run reads a part, or nothing: path -> reason
     others   other inputs that would read the same files
     code     globs of files with source code that none of the inputs reads -> number of files
@@ -131,8 +132,8 @@ def survey(entries: Sequence[AnyInput], recipe: str = "recipe.yaml") -> InputSur
 
     recipe   path of the recipe: it is not listed as unused, and lists of files are named after it
 
-    One warning counts the files that are found and not read, as `find_files` does. Raises InputError for an input that
-    does not exist or in which no text is found.
+    One warning, like that of `find_files`, counts the files that are found but not read. Raises InputError for an input
+    that does not exist or in which no text is found.
     """
     left_out = LeftOut()
     found = [_surveyed(entry, left_out) for entry in entries]
@@ -169,7 +170,7 @@ def _surveyed(entry: AnyInput, left_out: LeftOut) -> InputSurvey:
         return _surveyed_all([msgspec.structs.replace(entry, path=path, format="text") for path in code], left_out)
     entry = msgspec.structs.replace(entry, format=settings.get("format", entry.format))
     unknown = unknown_matches(entry.path) if entry.format == AUTO and is_glob(entry.path) else []
-    left_out.add_unknown(unknown)  # a glob reads all its matches, a folder known formats alone
+    left_out.add_unknown(unknown)  # a glob reads all its matches, a folder only known formats
     links: dict[str, str] = {}
     left_out.links = links
     files = list_files(known_matches(entry) if unknown else [entry], left_out)
@@ -199,7 +200,7 @@ def _surveyed(entry: AnyInput, left_out: LeftOut) -> InputSurvey:
 
 
 def _surveyed_all(entries: Sequence[FilesInput], left_out: LeftOut) -> InputSurvey:
-    """The survey of source code: an input for each suffix."""
+    """Return the survey of source code: one input per suffix."""
     found = [_surveyed(entry, left_out) for entry in entries]
     inputs = [
         each._replace(settings={"path": entry.path, "format": "text", "name": _code_name(entry.path)} | each.settings)
@@ -217,7 +218,7 @@ def _code_name(path: str) -> str:
 def _input_of(
     entry: FilesInput, settings: Mapping[str, str], group: Sequence[SourceFile], facts: dict[str, Facts]
 ) -> SuggestedInput:
-    """An input for the files of a group: their pattern, or a list of them."""
+    """Return an input for the files of a group, with a pattern or a list of them."""
     path = _pattern(entry.path, group)
     set_format = {name: value for name, value in settings.items() if name == "format"}
     own = set_format | {"path": path} | _name_of(entry.path, path, group) | _common(group, facts)
@@ -247,7 +248,7 @@ def _suggested(settings: dict[str, str], files: Sequence[SourceFile], facts: dic
 
 
 def _tops(path: str, files: Sequence[SourceFile]) -> dict[str, list[SourceFile]]:
-    """The files of a folder by the name of the folder in it that they are in or below; "" for those in the folder."""
+    """Return the files of a folder, grouped by the first subfolder in their path; "" for files in the folder itself."""
     root = os.path.join(os.path.abspath(os.path.expanduser(path)), "")
     if not os.path.isdir(root):
         return {}
@@ -259,7 +260,7 @@ def _tops(path: str, files: Sequence[SourceFile]) -> dict[str, list[SourceFile]]
 
 
 def _firsts(path: str, files: Sequence[SourceFile]) -> list[SourceFile]:
-    """The first file of each suffix in each folder, if there are few folders."""
+    """Return the first file of each suffix in each subfolder, if there are few subfolders."""
     tops = _tops(path, files)
     if not 1 < len({*tops} - {""}) <= MAX_FOLDERS:
         return []
@@ -270,7 +271,8 @@ def _by_folder(
     found: InputSurvey, entry: FilesInput, settings: Mapping[str, str], files: Sequence[SourceFile],
     read: Sequence[SourceFile], facts: dict[str, Facts],
 ) -> InputSurvey:  # fmt: skip
-    """The survey of a folder with several folders in it: inputs by folder where these differ, and the other form.
+    """Return the survey of a folder with several subfolders: one input per subfolder if these differ, and the other
+    form.
 
     files   all files of the folder
     read    those that an input reads
@@ -304,7 +306,7 @@ def _by_folder(
 
 
 def _content(members: Sequence[SourceFile], facts: Mapping[str, Facts]) -> tuple[object, ...]:
-    """Formats and text columns of most of the files in a folder, and the kind of their texts."""
+    """Return the formats and text columns of most files in a folder, and the kind of their texts."""
     known = [file for file in members if file.path in facts]
     sizes: dict[tuple[str, str], int] = {}
     for file in known:
@@ -319,7 +321,7 @@ def _content(members: Sequence[SourceFile], facts: Mapping[str, Facts]) -> tuple
 
 
 def _grouped(files: Sequence[SourceFile], facts: dict[str, Facts]) -> list[list[SourceFile]]:
-    """Files by format, and by the settings that they need."""
+    """Return the files grouped by format and by the settings that they need."""
     formats: dict[str, list[SourceFile]] = {}
     for file in files:
         formats.setdefault(file.format, []).append(file)
@@ -333,19 +335,21 @@ def _grouped(files: Sequence[SourceFile], facts: dict[str, Facts]) -> list[list[
 
 
 def _needs(facts: Facts) -> tuple[object, ...]:
-    """The settings in which files of one input must agree; a column that a run finds by its name is none."""
+    """Return the settings in which files of one input must agree. A column that a run finds by its name is not one of
+    these."""
     return ("" if facts.is_usual else facts.column), facts.reading
 
 
 def _common(files: Sequence[SourceFile], facts: dict[str, Facts]) -> dict[str, Any]:
-    """The settings of an input in which its files agree. A run finds text columns that differ by their names."""
+    """Return the settings in which the files of an input agree. If text columns differ, a run finds them by their
+    names."""
     known = [facts[file.path].settings for file in files if file.path in facts]
     first = known[0].items() if known else ()
     return {name: value for name, value in first if all(other.get(name) == value for other in known)}
 
 
 def _pattern(asked: str, group: Sequence[SourceFile]) -> str:
-    """A path or glob that matches the files of a group and no other file; LIST_MARK where there is none."""
+    """Return a path or glob that matches the files of a group and no other file; LIST_MARK if there is none."""
     if len(group) == 1:
         return _shown(group[0].path, asked)
     folders = {os.path.dirname(file.path) for file in group}
@@ -366,7 +370,7 @@ def _common_start(names: Sequence[str]) -> str:
 
 
 def _with_class(names: Sequence[str]) -> str:
-    """A pattern such as `[abc].jsonl` for names that differ in one character."""
+    """Return a pattern such as `[abc].jsonl` for names that differ in one character."""
     places = [place for place, characters in enumerate(zip(*names, strict=False)) if len({*characters}) > 1]
     if len({*map(len, names)}) > 1 or len(places) != 1:
         return ""
@@ -377,7 +381,7 @@ def _with_class(names: Sequence[str]) -> str:
 
 
 def _top(asked: str, folders: Iterable[str]) -> str:
-    """The folder above all files, as the start of a pattern."""
+    """Return the lowest folder that contains all files, as the start of a pattern."""
     folder = _shown(os.path.commonpath(list(folders)), asked)
     return "" if folder == os.curdir else os.path.join(glob.escape(folder), "")
 
@@ -389,19 +393,19 @@ def _matches_only(pattern: str, files: Sequence[SourceFile]) -> bool:
 
 
 def _shown(path: str, asked: str) -> str:
-    """An absolute path in the form in which the user wrote the input: relative, or absolute."""
+    """Return an absolute path in the form of the user's input: relative or absolute."""
     relative = path if os.path.isabs(os.path.expanduser(asked)) else os.path.relpath(path)
     return f"./{relative}" if relative.startswith(("@", "~", "#", "hf:")) else relative  # these begin other inputs
 
 
 def _name_of(asked: str, path: str, group: Sequence[SourceFile]) -> dict[str, str]:
-    """A name by folder and format for a glob or list; files have the names of `input_names`."""
+    """Return a name from folder and format for a glob or list; single files have the names of `input_names`."""
     stem = re.sub(r"[^A-Za-z0-9]+", "-", os.path.basename(os.path.abspath(asked.split("*")[0]))).strip("-")
     return {"name": f"{stem or 'input'}-{group[0].format}"} if glob.has_magic(path) or path == LIST_MARK else {}
 
 
 def _with_list(suggested: SuggestedInput, recipe: str, taken: dict[str, tuple[str, ...]]) -> SuggestedInput:
-    """An input with the path of its list, beside the recipe. The suffix `.list` is that of no format.
+    """Return an input with the path of its list, next to the recipe. No format has the suffix `.list`.
 
     taken   path of each list -> its content
     """
@@ -415,7 +419,7 @@ def _with_list(suggested: SuggestedInput, recipe: str, taken: dict[str, tuple[st
 
 
 def _with_unique_names(inputs: Sequence[SuggestedInput]) -> list[SuggestedInput]:
-    """The inputs, with numbers after names that occur again."""
+    """Return the inputs, with numbers appended to repeated names."""
     seen: dict[str, int] = {}
     unique = []
     for suggested in inputs:

@@ -13,10 +13,10 @@ TAGS = (
 )
 TAG = re.compile(rf"</?(?:{TAGS})(?:\s+[a-z-]+\s*=[^<>]*|\s*/)?>", re.IGNORECASE)
 ENTITY = re.compile(r"&(?:[a-z]{2,8}|#\d{2,6}|#x[0-9a-f]{2,6});", re.IGNORECASE)
-MIN_TAGS = 2  # of a text with tags
-WRAPPED_WIDTH, MIN_WRAPPED, MIN_WIDTH = 120, 3, 0.75  # longest line, lines, and their width as a share of the longest
+MIN_TAGS = 2  # fewest tags of a text with tags
+WRAPPED_WIDTH, MIN_WRAPPED, MIN_WIDTH = 120, 3, 0.75  # longest line, lines, width as a share of the longest line
 LOOKED_AT = 20_000  # characters at the start of a text
-MIN_CODE_LINES, MIN_CODE = 3, 0.4  # lines of a text that is source code, and the share of them that look so
+MIN_CODE_LINES, MIN_CODE = 3, 0.4  # fewest lines of source code, and the share of lines that look like code
 LINE_CHARACTERS = 200  # at the end of a line
 CODE_SUFFIXES = {
     ".bash", ".c", ".cc", ".cpp", ".cs", ".cu", ".cuh", ".cxx", ".go", ".h", ".hh", ".hpp", ".java", ".jl", ".js",

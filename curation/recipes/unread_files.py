@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files whose names tell no format, and outputs of runs, in the folders and globs that `curate init` is given."""
+"""Finds files whose names show no format, and outputs of runs, in the folders and globs given to `curate init`."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ MAX_CODE = 8  # globs for source code
 
 
 def _below(path: str) -> Iterator[tuple[str, list[str], list[str]]]:
-    """The folders of an input without hidden ones and output folders of runs, as `os.walk` yields them, and the names
-    of these outputs in place of folders."""
+    """Yield the folders of an input as `os.walk` does, without hidden folders and output folders of runs. Instead of
+    its subfolders, each item has the names of the output folders in it."""
     for parent, folders, names in os.walk(os.path.expanduser(path)):
         shown = sorted(name for name in folders if not name.startswith(HIDDEN))
         folders[:] = [name for name in shown if not is_run(os.path.join(parent, name))]
@@ -38,7 +38,7 @@ def runs_below(path: str) -> list[str]:
 
 
 def _unread_below(path: str) -> list[str]:
-    """The files of a folder in which no name tells a format."""
+    """Return the files of a folder in which no name shows a format."""
     folder = os.path.expanduser(path)
     if not os.path.isdir(folder) or is_run(folder) or has_input_file(folder):
         return []
@@ -47,7 +47,7 @@ def _unread_below(path: str) -> list[str]:
 
 
 def bare_files(path: str) -> list[str]:
-    """Return the files without a suffix of a folder in which no name tells a format."""
+    """Return the files without a suffix, for a folder in which no name shows a format."""
     return [*filter(has_no_suffix, _unread_below(path))]
 
 

@@ -7,7 +7,7 @@
     torch.save(loader.state_dict(), "loader.pt")  # `load_state_dict` resumes with the next sample
 
 The global order of samples depends only on the seed and the epoch, not on the number of workers or ranks. Ranks divide
-the order: together they read every sample once.
+this order, so together they read every sample once.
 """
 
 from curation.base.errors import installation

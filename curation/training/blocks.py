@@ -17,7 +17,7 @@ from curation.tokens.forms.stored import open_form
 from curation.tokens.ordering import seeded_order
 from curation.training.positions import WorkerShare, check_at_least, check_state, fingerprint, positions, this_rank
 
-BATCH_ROWS = 64  # rows of one copy from a shard
+BATCH_ROWS = 64  # rows copied from a shard at once
 
 
 class BlockDataset(Shown, IterableDataset[torch.Tensor]):
@@ -35,9 +35,9 @@ class BlockDataset(Shown, IterableDataset[torch.Tensor]):
     Each `iter()` is one epoch, or the rest of an epoch that a `break` interrupted. The order depends on (seed, epoch).
     One shard is open at a time, memory-mapped, so the workers of a machine share its pages.
 
-    A plain DataLoader with workers needs three settings that `Loader` makes: `batch_size` must be its batch size,
-    `set_epoch` must be called before each epoch, and `state_dict` cannot be used, since it counts the samples of this
-    process alone.
+    A plain DataLoader with workers needs what `Loader` does: `batch_size` must be the DataLoader's batch size, and
+    `set_epoch` must be called before each epoch. `state_dict` cannot be used then, since it counts only the samples of
+    this process.
 
     InputError: a folder without manifest, a missing or foreign file, an unknown split, a `batch_size` below 1, or only
     one of `rank` and `ranks`. IntegrityError: a damaged file.
@@ -60,11 +60,11 @@ class BlockDataset(Shown, IterableDataset[torch.Tensor]):
 
     @property
     def total(self) -> int:
-        """Samples of an epoch, over all ranks."""
+        """The number of samples of an epoch, over all ranks."""
         return self.blocks - self.blocks % self.ranks if self.even else self.blocks
 
     def __len__(self) -> int:
-        """Return the samples of a whole epoch for this rank."""
+        """Return the number of samples of a complete epoch for this rank."""
         return len(range(self.rank, self.total, self.ranks))
 
     def _facts(self) -> dict[str, object]:

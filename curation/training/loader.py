@@ -68,11 +68,11 @@ class Loader(Shown):
 
     @property
     def total(self) -> int:
-        """Samples of an epoch, over all ranks."""
+        """The number of samples of an epoch, over all ranks."""
         return cast(int, self.dataset.total) if self.blocks else len(cast(Sized, self.dataset))
 
     def __len__(self) -> int:
-        """Return the batches of a whole epoch for this rank."""
+        """Return the number of batches of a complete epoch for this rank."""
         return -(-len(range(self.rank, self.total, self.ranks)) // self.batch_size)
 
     def _facts(self) -> dict[str, object]:
@@ -119,7 +119,7 @@ class Loader(Shown):
 
 
 class _Sampler:
-    """Numbers of the samples of this rank."""
+    """Yields the numbers of the samples of this rank."""
 
     def __init__(self, order: np.ndarray | None, share: WorkerShare, start: int, total: int) -> None:
         self.order, self.share, self.start, self.total = order, share, start, total
@@ -136,7 +136,7 @@ def save_sample(loader: Any, path: str | Path, batches: int = 1) -> int:
     """Save the next batches of a loader as a list and return their number.
 
     loader   a `Loader`, or another iterable of batches. The position of a loader with `state_dict` does not change
-    path     file to write, such as `sample_dataset.pt`. It is written whole or not at all
+    path     file to write, such as `sample_dataset.pt`. It is written completely or not at all
     batches  maximum number of batches. Default: 1
     """
     state = loader.state_dict() if hasattr(loader, "state_dict") else None

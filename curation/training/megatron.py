@@ -20,7 +20,7 @@ from curation.base.system.html_table import Shown
 from curation.tokens.indexed import IndexedReader
 from curation.training.positions import check_at_least, fingerprint
 
-EDGE_BYTES = 1 << 20  # bytes at the start and at the end of each pair in the fingerprint
+EDGE_BYTES = 1 << 20  # bytes at the start and at the end of each pair that enter the fingerprint
 
 
 class MegatronDataset(Shown, Dataset[torch.Tensor]):
@@ -65,8 +65,8 @@ class MegatronDataset(Shown, Dataset[torch.Tensor]):
         split    "train" (default), "valid" or "test"; the last two need `per_split.json`
         samples  number of samples. Default: 0, as many as all pairs have
 
-        InputError: a split without pairs, or a file of another form. IntegrityError: a damaged file. And the errors of
-        the class.
+        InputError: a split without pairs, or a file of another form. IntegrityError: a damaged file. The errors of the
+        class are raised too.
         """
         if Path(path).suffix == ".json":
             words = (read_json(Path(path), dict[str, list[str] | None]) or {}).get(split)
@@ -119,7 +119,7 @@ class MegatronDataset(Shown, Dataset[torch.Tensor]):
 def _rebuild(
     kind: type[MegatronDataset], prefixes: list[str | Path], length: int, counts: list[int]
 ) -> MegatronDataset:
-    """Map the pairs again in another process."""
+    """Open the data set in another process, which memory-maps the pairs again."""
     dataset = kind(prefixes, length)
     dataset.counts, dataset.ends = counts, np.cumsum(counts)
     dataset.data = fingerprint("megatron", length, counts, [_edges(reader) for reader in dataset.readers])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Division of one global order of samples among ranks and workers, and the state that resumes it.
+"""Divides one global order of samples among ranks and workers, and checks the state that resumes it.
 
 An epoch has one global order of samples. From `position`, rank r of R reads numbers position + r, position + r + R, ...
 Within a rank, worker j mod W reads batch j. A DataLoader takes batches from its workers in turn, so the order of
@@ -31,9 +31,9 @@ class WorkerShare(NamedTuple):
 
 
 def this_rank(rank: int | None, ranks: int | None) -> tuple[int, int]:
-    """Return (rank, ranks): as given, else those of torch.distributed, else (0, 1).
+    """Return (rank, ranks): the given ones, else those of torch.distributed, else (0, 1).
 
-    InputError: only one is given, or not 0 <= rank < ranks.
+    InputError: only one of them is given, or 0 <= rank < ranks is not true.
     """
     import torch.distributed as distributed
 

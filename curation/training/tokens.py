@@ -62,4 +62,4 @@ class TokenDataset(Shown, Dataset[torch.Tensor]):
         return self._opened[shard]
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_opened": {}}  # a worker maps the files itself
+        return self.__dict__ | {"_opened": {}}  # each worker memory-maps the files itself

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read the configuration of another tool and write a recipe."""
+"""Reads the configuration of another tool and writes a recipe."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class Imported(NamedTuple):
     text             YAML text of the recipe, with comments
     entries          number of entries of the configuration
     translated       number of entries that the recipe has
-    differences      entries that the recipe has, with what is not the same
-    not_translated   entries and settings without a counterpart, with what is nearest
+    differences      entries that the recipe has, with their differences
+    not_translated   entries and settings without a counterpart, with the closest feature
     """
 
     tool: str
@@ -58,7 +58,7 @@ class Imported(NamedTuple):
 
 
 class TranslatedEntry(NamedTuple):
-    """An entry, its translation, and those of its settings that the file gives."""
+    """An entry, its translation, and the settings that the file gives for it."""
 
     entry: Entry
     part: Translation
@@ -71,7 +71,7 @@ def import_config(path: str, name: str = "recipe.yaml") -> Imported:
     path   a YAML or JSON file of NeMo Curator, data-juicer or dolma, or a Python script of datatrove
     name   file name of the recipe, for the commands in its comments
 
-    Raises RecipeError for a file that is none of these, and for one of which nothing can be translated.
+    Raises RecipeError for a file of another kind, or if no entry can be translated.
     """
     tool, entries, remark = _read(path)
     found, differences, missing = _translate(entries, tool)
@@ -99,7 +99,7 @@ def import_config(path: str, name: str = "recipe.yaml") -> Imported:
 
 
 def _read(path: str) -> tuple[Any, list[Entry], list[str]]:
-    """The module of the tool, the entries of the file, and remarks on all of them."""
+    """Return the module of the tool, the entries of the file, and remarks that concern all entries."""
     suffix = Path(path).suffix.lower()
     if Path(path).exists() and not Path(path).is_file():
         raise RecipeError(f"{path} is a folder, a pipe or a device, expected {EXPECTED}")
@@ -154,7 +154,7 @@ def _tool_of(content: Any, path: str) -> Any:
 
 
 def _translate(entries: Iterable[Entry], tool: Any) -> tuple[list[TranslatedEntry], list[str], list[str]]:
-    """Translate entries. Return the translated ones, a line per difference, and a line per missing counterpart."""
+    """Translate entries. Return the translated entries, a line per difference, and a line per missing counterpart."""
     found: list[TranslatedEntry] = []
     differences: list[str] = []
     missing: list[str] = []
@@ -212,7 +212,7 @@ def _translated(entry: Entry, settings: Settings, table: Mapping[str, Translator
 
 
 def _whole(value: Any) -> Any:
-    """A value with whole numbers as integers, as YAML of other tools may have 5.0."""
+    """Return a value with whole numbers as integers, since YAML of other tools may have 5.0."""
     if isinstance(value, dict):
         return {name: _whole(entry) for name, entry in value.items()}
     if isinstance(value, list | tuple):
@@ -225,7 +225,7 @@ def _is_stage(step: Any) -> bool:
 
 
 def _as_stages(steps: Iterable[Any]) -> Iterator[dict[str, Any]]:
-    """The stages of steps; rules in a row are one filter."""
+    """Return the stages of steps; consecutive rules form one filter."""
     rules: list[Any] = []
     for step in steps:
         if not _is_stage(step):
@@ -259,7 +259,7 @@ def _recipe_lines(found: list[TranslatedEntry], name: str) -> Iterator[str]:
 
 
 def _input_lines(found: list[TranslatedEntry]) -> Iterator[str]:
-    """The inputs, each once, with the settings of all inputs."""
+    """Return the lines of the inputs, each input once, with the settings that concern all inputs."""
     of_all: dict[str, Any] = {}
     for _, part, _ in found:
         for key, value in part.of_inputs.items():
@@ -285,13 +285,14 @@ def _fits(key: str, content: dict[str, Any]) -> bool:
 
 
 def _joined(columns: Any, more: Any) -> dict[str, str]:
-    """Two values of `columns` as a mapping."""
+    """Return two values of `columns` as one mapping."""
     found = [value if isinstance(value, dict) else {name: name for name in value} for value in (columns, more)]
     return found[0] | found[1]
 
 
 def _stage_lines(found: list[TranslatedEntry]) -> Iterator[str]:
-    """The stages: adjacent rules are one filter, with the entry of each rule above it."""
+    """Return the lines of the stages. Consecutive rules form one filter, with a comment above each rule that names its
+    entry."""
     in_rules, taken, is_first = False, set[str](), True
     for entry, part, given in found:
         comment = [_comment(entry, given)]
@@ -317,7 +318,7 @@ def _stage_lines(found: list[TranslatedEntry]) -> Iterator[str]:
 
 
 def _renamed(steps: tuple[Any, ...], taken: set[str]) -> list[Any]:
-    """Steps whose stages have names that no earlier stage has; `when` follows them."""
+    """Return the steps with stages renamed so that no earlier stage has the same name; `when` is adapted."""
     named = {step["name"]: "" for step in steps if _is_stage(step) and step.get("name")}
     for name in named:
         number = 2

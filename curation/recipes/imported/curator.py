@@ -45,7 +45,7 @@ INTERPOLATION = re.compile(r"\$\{([^{}]*)\}")
 
 
 def entries_of(content: Mapping[str, Any]) -> Iterator[Entry]:
-    """The stages, workflows and filters of a configuration."""
+    """Return the stages, workflows and filters of a configuration."""
     usual = _text_columns(content)
     for entry in _all_entries(content):
         left_out = {
@@ -57,7 +57,7 @@ def entries_of(content: Mapping[str, Any]) -> Iterator[Entry]:
 
 
 def _text_columns(content: Mapping[str, Any]) -> list[str]:
-    """The names of the column with the text: that of a reader, and the usual one."""
+    """Return the names of the column with the text: that of a reader, and the usual one."""
     own = [
         entry.settings.get("text_field") for entry in _all_entries(content) if entry.name in (*READERS, "input_field")
     ]
@@ -81,7 +81,7 @@ def _all_entries(content: Mapping[str, Any]) -> Iterator[Entry]:
 
 
 def _unwrapped(target: str, entry: dict[str, Any], place: str) -> Entry:
-    """The entry of the filter in `ScoreFilter`, or the entry itself."""
+    """Return the entry of the filter in `ScoreFilter`, or the entry itself."""
     settings = {name: value for name, value in entry.items() if name != TARGET}
     if "params" in entry or (TARGET not in entry and "name" in entry):  # the older form
         given = settings.pop("params", None) or {}
@@ -102,7 +102,7 @@ def _short(target: str) -> str:
 
 
 def _resolved(value: Any, content: Mapping[str, Any]) -> Any:
-    """A value with `${name}` in place; `???` is a value that the command line gives."""
+    """Return a value with each `${name}` replaced. `???` stands for a value from the command line."""
     if isinstance(value, dict):
         return {name: _resolved(entry, content) for name, entry in value.items()}
     if isinstance(value, list):
@@ -222,12 +222,12 @@ def _files(settings: Settings) -> Translation:
 
 
 def _inputs(paths: list[str], settings: dict[str, Any]) -> Translation:
-    """Inputs with settings, which are those of `--input` where the file names no path."""
+    """Return inputs with settings. If the file names no path, the settings are for the inputs of `--input`."""
     return Translation(inputs=tuple({"path": path} | settings for path in paths), of_inputs={} if paths else settings)
 
 
 def _workflow(settings: Settings, stage: dict[str, Any], differs: str = "") -> Translation:
-    """A workflow reads and writes files itself."""
+    """Translate a workflow, which reads and writes files itself."""
     column = settings.get("text_field", "text")
     also = {} if column == "text" else {"text_column": column}
     paths = settings.values.get("input_path")

@@ -42,7 +42,7 @@ TOKENS = "tokens of gpt2, there of another tokenizer; tokenizer: of the stage ta
 
 
 def entries_of(content: Mapping[str, Any]) -> Iterator[Entry]:
-    """The data set, the operators, and the file that is written."""
+    """Return the entries of the data set, of the operators, and of the output file."""
     column = {"text_keys": content["text_keys"]} if "text_keys" in content else {}
     if content.get("dataset_path"):
         yield Entry("dataset_path", "dataset_path", {"path": content["dataset_path"]} | column)
@@ -126,7 +126,7 @@ def _special(settings: Settings) -> Translation:
 
 
 def _listed(name: str, min_default: float, max_default: float) -> Translator:
-    """A bound on the share of the words in a list of your own."""
+    """Translate a bound on the share of the words that are in the user's own list."""
 
     def translate(settings: Settings) -> Translation:
         low, high = settings.number("min_ratio", min_default) or 0, settings.number("max_ratio", max_default)
@@ -164,7 +164,7 @@ def _perplexity(settings: Settings) -> Translation:
 
 
 def _column(settings: Settings) -> tuple[str, dict[str, Any]]:
-    """The last part of `meta.score`, and the setting of inputs that carries it."""
+    """Return the last part of a name such as `meta.score`, and the setting of inputs that carries this column."""
     path = str(settings.get("field_key") or "")
     if not path:
         raise NotTranslated("field_key is missing; it is column: of a rule")
@@ -185,7 +185,7 @@ def _tokens(settings: Settings) -> Translation:
 
 
 def _replacing(pattern: str | None) -> Translator:
-    """A mapper with a pattern of its own as default, and `repl`."""
+    """Translate a mapper that has its own default pattern, and `repl`."""
 
     def translate(settings: Settings) -> Translation:
         patterns, by = texts(settings, "pattern", pattern), settings.get("repl") or ""
@@ -204,7 +204,7 @@ def _replacing(pattern: str | None) -> Translator:
 
 
 def _bare(pattern: str) -> str:
-    """A pattern without the `r` and quotes of Python around it."""
+    """Return a pattern without the `r` and quotes of Python around it."""
     for quote in ("'", '"'):
         if pattern.startswith(f"r{quote}") and pattern.endswith(quote):
             return pattern[2:-1]
@@ -281,7 +281,7 @@ def _exact(settings: Settings) -> Translation:
 
 
 def _compared(settings: Settings) -> dict[str, Any]:
-    """The settings of `fuzzy_dedup` for the n-grams of a deduplicator."""
+    """Return the settings of `fuzzy_dedup` for the n-grams of a deduplicator."""
     tokenization = settings.choice("tokenization", "space", "character", "punctuation", default="space")
     ignored, lowercase = settings.get("ignore_pattern"), settings.get("lowercase", True)
     if ignored not in (None, "", PUNCTUATION):

@@ -36,7 +36,7 @@ NAME = "datatrove"
 READERS = ("JsonlReader", "ParquetReader", "CsvReader", "WarcReader")
 COLUMNS = "only text and id are kept; list other metadata in input.columns"
 WRITERS = {"JsonlWriter": "jsonl", "ParquetWriter": "parquet"}
-PARAMETERS: dict[str, tuple[str, ...]] = {  # values without a name, of the classes that are often called so
+PARAMETERS: dict[str, tuple[str, ...]] = {  # names of positional values, for classes that are often called with them
     **dict.fromkeys(READERS, ("data_folder", "paths_file")),
     **dict.fromkeys(WRITERS, ("output_folder",)),
     "HuggingFaceDatasetReader": ("dataset", "dataset_options"),
@@ -73,9 +73,9 @@ PARAMETERS: dict[str, tuple[str, ...]] = {  # values without a name, of the clas
 
 
 def entries_of(pipelines: list[list[Made | str]]) -> Iterator[Entry]:
-    """The steps of all pipelines of a script, one after the other.
+    """Return the steps of all pipelines of a script, one after the other.
 
-    A reader in a folder that an earlier step wrote is left out, and so is a reader with the settings of an earlier one.
+    A reader is left out if an earlier step wrote its folder, or if an earlier reader has the same settings.
     """
     written: list[str] = []
     read: list[dict[str, Any]] = []
@@ -147,7 +147,8 @@ def _trafilatura(settings: Settings) -> Translation:
 
 
 def _overridden(rule_set: str, overrides: Mapping[str, tuple[str, float | None, float]]) -> tuple[Any, ...]:
-    """A rule set with changed bounds: reason -> (side, bound, default); None switches the rule off."""
+    """Return a rule set with changed bounds: reason -> (side, bound, default). A bound of None switches the rule
+    off."""
     changed: dict[str, Any] = {}
     for reason, (side, bound, default) in overrides.items():
         if bound is None or (side == "min" and bound <= 0):
@@ -160,7 +161,7 @@ def _overridden(rule_set: str, overrides: Mapping[str, tuple[str, float | None, 
 def _bounds_of(
     settings: Settings, rows: tuple[tuple[str, str, float, tuple[str, ...]], ...]
 ) -> dict[str, tuple[str, float | None, float]]:
-    """The overrides of a rule set by settings: (setting, side, default, reasons of the set)."""
+    """Return the overrides of a rule set, given rows of (setting, side, default, reasons of the set)."""
     return {
         reason: (side, bound, default)
         for name, side, default, reasons in rows
@@ -396,7 +397,7 @@ def _tokens(form: str, shuffles: bool) -> Translator:
 
 STATISTICS = "nearest: curate measure --names A,B, or output.measures of a run"
 INDEX = always(output={"index": True})
-NOTHING = always()  # a stage here is the whole of several blocks there
+NOTHING = always()  # one stage here replaces several blocks of datatrove
 TABLE: dict[str, Translator] = {
     "JsonlReader": _reader(),
     "ParquetReader": _reader(),
@@ -458,7 +459,7 @@ TABLE: dict[str, Translator] = {
         nearest(STATISTICS),
     ),
 }  # fmt: skip
-DEDUPLICATION = ("Minhash", "Sentence", "Exact", "Url", "NGramsDecont", "ES")  # starts of names of their steps
+DEDUPLICATION = ("Minhash", "Sentence", "Exact", "Url", "NGramsDecont", "ES")  # how names of datatrove's steps begin
 VOID: Void = {
     "removed documents are in removed/": {"exclusion_writer": ()},
     "folders and names of files are those of the run": dict.fromkeys(

@@ -67,7 +67,8 @@ TOXIC = "nearest: classify with a fastText model, then a rule on its column; it 
 
 
 def entries_of(content: Mapping[str, Any]) -> Iterator[Entry]:
-    """The documents, filters and replacements of the streams; taggers; duplicates; tokens."""
+    """Return the entries of the streams (documents, filters and replacements), the taggers, the duplicates and the
+    tokens."""
     streams = [found for found in content.get("streams") or [] if isinstance(found, dict)]
     for number, stream in enumerate(streams):
         yield from _inputs(stream, f"streams[{number}].documents")
@@ -96,7 +97,7 @@ def _inputs(content: Mapping[str, Any], place: str) -> Iterator[Entry]:
 
 
 def _of_streams(streams: list[dict[str, Any]]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """The steps of all streams, each once; those that some streams lack say so."""
+    """Return the steps of all streams, each once. A step that some streams lack has a remark about it."""
     found: dict[str, list[tuple[str, str, dict[str, Any]]]] = {}
     for number, stream in enumerate(streams):
         for step in _of_stream(stream, f"streams[{number}]"):
@@ -123,14 +124,14 @@ def _of_stream(stream: dict[str, Any], place: str) -> Iterator[tuple[str, str, d
 
 
 def _condensed(text: str) -> str:
-    """The comparison of a filter without the tests whether its attribute is there, if it has only one."""
+    """Return the comparison of a filter that has only one, without the tests whether its attribute exists."""
     path = PATH.fullmatch(text)
     compared = [*COMPARED.finditer(path[1])] if path else []
     return " ".join(compared[0].groups()) if len(compared) == 1 else text
 
 
 def _filter(side: str) -> Translator:
-    """A filter of the mixer: a document stays if all rules hold."""
+    """Translate a filter of the mixer: a document stays if it satisfies all rules."""
 
     def translate(settings: Settings) -> Translation:
         text, lacking = str(settings.get("text")), settings.get("streams")
@@ -148,7 +149,7 @@ def _lacking(streams: str | None) -> str:
 
 
 def _rule(name: str, sign: str, bound: float) -> Translation:
-    """The rule that a document satisfies if its attribute has this sign to the bound."""
+    """Return the rule that a document satisfies if the comparison `sign` of its attribute with the bound is true."""
     if not sign:
         raise NotTranslated(f"{name}: == has no counterpart here")
     low, high = (_plain(bound), None) if sign.startswith(">") else (None, _plain(bound))
@@ -224,7 +225,7 @@ def _hint(name: str) -> str:
 
 
 def _span(settings: Settings) -> Translation:
-    """A mixer's replacement of spans that a tagger found."""
+    """Translate a mixer's replacement of spans that a tagger found."""
     match = SPAN.fullmatch(str(settings.get("span")))
     by, lacking = str(settings.get("replacement") or ""), settings.get("streams")
     if not match:

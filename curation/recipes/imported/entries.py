@@ -36,9 +36,9 @@ class Unread(NamedTuple):
 class Made(dict[str, Any]):
     """The settings of a call in a script, such as `MinhashConfig(n_grams=5)`.
 
-    name         what is called
-    positional   the values without a name
-    line         of the script
+    name         name of the class or function that is called
+    positional   the positional values
+    line number in the script
     """
 
     def __init__(self, name: str, settings: Mapping[str, Any], positional: list[Any], line: int) -> None:
@@ -64,7 +64,7 @@ class Translation(NamedTuple):
     inputs      inputs to read
     of_inputs   settings of all inputs
     output, tokenizer   settings of these parts of the recipe
-    differs     what is not the same here
+    differs     differences from the other tool
     """
 
     steps: tuple[Any, ...] = ()
@@ -76,15 +76,15 @@ class Translation(NamedTuple):
 
 
 class NotTranslated(Exception):  # noqa: N818  # it ends one entry, not the command
-    """An entry without a counterpart; the text names what is nearest."""
+    """An entry without a counterpart; the text names the closest feature."""
 
 
-# Reason -> settings that change no document, of every entry or as "Entry.setting" -> with these values alone; (): any
+# Reason -> (setting, or "Entry.setting" -> values with which it changes no document; (): any value)
 Void = Mapping[str, Mapping[str, tuple[Any, ...]]]
 
 
 class Settings:
-    """The settings of an entry, which notes those that a function asked for."""
+    """The settings of an entry. The object records which settings a function has asked for."""
 
     def __init__(self, values: Mapping[str, Any], owner: str = "") -> None:
         self.values, self.owner = values, owner
@@ -92,7 +92,8 @@ class Settings:
         self.inner: list[Settings] = []
 
     def within(self, name: str, owner: str) -> Settings:
-        """Return the settings in a setting, which belong to `owner`. NotTranslated for a value that is no mapping."""
+        """Return the mapping in a setting as settings of `owner`. Raises NotTranslated for a value that is no
+        mapping."""
         found = self.values.get(name)
         if isinstance(found, Unread) or not (found is None or isinstance(found, Mapping)):
             raise NotTranslated(f"{name} is {shown(found)}, expected {owner}(...) or a mapping in the file")
@@ -101,7 +102,8 @@ class Settings:
         return self.inner[-1]
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Return a setting, or its default in the other tool. NotTranslated for a value that is not in the file."""
+        """Return a setting, or its default in the other tool. Raises NotTranslated for a value that is not in the
+        file."""
         value = self.values.get(name, default)
         if isinstance(value, Unread | Made):
             raise NotTranslated(
@@ -123,7 +125,7 @@ class Settings:
         return None if math.isnan(value) or abs(value) >= sys.maxsize else value
 
     def choice(self, name: str, *values: Any, default: Any) -> Any:
-        """Return a setting that may have these values only."""
+        """Return a setting that may have only these values."""
         value = self.get(name, default)
         if value not in values:
             raise NotTranslated(f"{name}: {shown(value)} has no counterpart; here it is as {shown(values[0])}")
@@ -141,7 +143,8 @@ class Settings:
         )
 
     def unasked(self, void: Void) -> list[str]:
-        """The settings in the file that nothing asked for, without those of `void`, which change no document."""
+        """Return the settings in the file that no function asked for. Settings in `void`, which change no document, are
+        left out."""
         known = {name: values for listed in void.values() for name, values in listed.items()}
 
         def is_void(name: str) -> bool:
@@ -159,7 +162,7 @@ Translator = Callable[[Settings], Translation]
 
 
 def shown(value: Any) -> str:
-    """A value for people, on one line, without passwords of URLs."""
+    """Return a value as readable text on one line, without passwords of URLs."""
     text = value.text if isinstance(value, Unread) else str(value)
     text = without_secrets(text) if "://" in text else text
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
@@ -169,7 +172,7 @@ def shown(value: Any) -> str:
 
 
 class TheirBound(NamedTuple):
-    """A bound: a setting with its default, or the rest of it to 1."""
+    """A bound: the name of a setting and its default, or 1 minus the setting."""
 
     name: str
     default: float | None = None
@@ -177,7 +180,7 @@ class TheirBound(NamedTuple):
 
 
 def rest(name: str, default: float) -> TheirBound:
-    """A number that an entry has in place of 1 minus it."""
+    """Return a bound that is 1 minus the number in an entry."""
     return TheirBound(name, default, is_rest=True)
 
 
@@ -187,7 +190,7 @@ def _bound_of(settings: Settings, value: TheirBound | None) -> float | None:
 
 
 def rule_with(subject: str | Mapping[str, Any], low: float | None, high: float | None) -> tuple[dict[str, Any], ...]:
-    """The rule on a measure, a ratio `a/b` or another subject; none if everything satisfies it."""
+    """Return the rule on a measure, a ratio `a/b` or another subject; nothing if every document satisfies it."""
     about = subject_of(subject) if isinstance(subject, str) else dict(subject)
     highest = highest_ratio(*about["ratio"]) if "ratio" in about else math.inf
     found = {"min": low} if low is not None and low > 0 else {}
@@ -196,7 +199,7 @@ def rule_with(subject: str | Mapping[str, Any], low: float | None, high: float |
 
 
 def as_in(rule_set: str, reason: str) -> dict[str, Any]:
-    """The subject of a rule of a shipped set, which follows the other tool."""
+    """Return the subject of a rule in a shipped rule set that follows the other tool."""
     [rule] = [rule for rule in RULE_SETS[rule_set] if rule.name == reason]
     if rule.matches:
         return {"matches": rule.matches, "per": rule.per}
@@ -206,7 +209,7 @@ def as_in(rule_set: str, reason: str) -> dict[str, Any]:
 def bounds(
     subject: str | Mapping[str, Any], min: TheirBound | None = None, max: TheirBound | None = None
 ) -> Translator:
-    """A filter with a lower and an upper bound."""
+    """Return the translation of a filter with a lower and an upper bound."""
 
     def translate(settings: Settings) -> Translation:
         return Translation(rule_with(subject, _bound_of(settings, min), _bound_of(settings, max)))
@@ -227,7 +230,8 @@ def nearest(text: str) -> Translator:
 
 
 def always(*steps: Any, differs: str = "", **parts: Any) -> Translator:
-    """An entry with one translation, whatever its settings are: those that it has are listed as not translated."""
+    """Return a translation that does not depend on the settings of the entry. Its settings are listed as not
+    translated."""
 
     def translate(settings: Settings) -> Translation:
         return Translation(steps, differs=differs, **parts)
@@ -236,12 +240,12 @@ def always(*steps: Any, differs: str = "", **parts: Any) -> Translator:
 
 
 def replace(pattern: str, by: str = "") -> dict[str, Any]:
-    """A `rewrite` stage with one replacement by a regular expression."""
+    """Return a `rewrite` stage with one replacement by a regular expression."""
     return {"kind": "rewrite", "replace": [{"matches": pattern, "by": by}]}
 
 
 def literal(text: str) -> str:
-    """A pattern of RE2 that matches a text."""
+    """Return a pattern of RE2 that matches exactly this text."""
     return re.sub(r"([^\w\s]|\\)", r"\\\1", text, flags=re.ASCII) if text.isascii() else re.escape(text)
 
 
@@ -251,19 +255,19 @@ def _shipped(name: str) -> list[Any]:
 
 
 def shipped(recipe: str, stage: str) -> dict[str, Any]:
-    """A stage of a shipped recipe after the same tool."""
+    """Return a stage of a shipped recipe that follows the same tool."""
     [found] = [entry for entry in _shipped(recipe) if isinstance(entry, dict) and entry.get("name") == stage]
     return dict(found)
 
 
 def tokenizer_name(name: str) -> str:
-    """The name of a tokenizer here: a path or an encoding unchanged, ORG/NAME from the Hub."""
+    """Return the name of a tokenizer in a recipe: a path or an encoding unchanged, ORG/NAME as a name on the Hub."""
     is_of_hub = re.fullmatch(r"[\w.-]+/[\w.-]+", name) and not name.endswith((".json", ".model"))
     return f"hub:{name}" if is_of_hub else name
 
 
 def needs(*paths: str) -> str:
-    """The difference of stages with `when`."""
+    """Return the remark on a stage with `when`, which needs the settings at `paths`."""
     return f"left out until you give your file: --set {' --set '.join(f'{path}=...' for path in paths)}"
 
 
@@ -273,7 +277,7 @@ def as_list(value: Any) -> list[Any]:
 
 
 def texts(settings: Settings, name: str, default: Any = None) -> list[str]:
-    """Return the strings of a setting. NotTranslated if one is of another type."""
+    """Return the strings of a setting. Raises NotTranslated if a value is no string."""
     values = as_list(settings.get(name, default))
     if wrong := [value for value in values if not isinstance(value, str)]:
         raise NotTranslated(f"{name} has {shown(wrong[0])}, expected text")

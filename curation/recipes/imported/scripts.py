@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pipelines of a Python script, read from its syntax tree. Nothing of the script is run or imported.
 
-A value is a literal, or a name that the script gives one literal: `f"{BASE}/output"` too. Anything else is `Unread`. A
-pipeline is a list, a name for one, or a call of a function of the script that only returns one.
+A value is known if it is a literal, a name to which the script assigns one literal, or made of these, as
+`f"{BASE}/output"`. Any other value is `Unread`. A pipeline is a list, a name of a list, or a call of a function of the
+script that only returns a list.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from curation.base.errors import RecipeError
 from curation.recipes.imported.entries import Entry, Made, Unread
 
 PIPELINE = "pipeline"
-MAX_DEPTH = 50  # of nested values, and of names that stand for names
+MAX_DEPTH = 50  # depth of nested values, and of names that stand for names
 
 
 def pipelines_of(text: str, where: str) -> list[list[Made | str]]:
-    """The lists of steps in a script, in their order; a step that is no call is its text.
+    """Return the lists of steps in a script, in their order. A step that is no call is given as its source text.
 
     RecipeError for a file that is not Python, or has no pipeline.
     """
@@ -47,7 +48,7 @@ def pipelines_of(text: str, where: str) -> list[list[Made | str]]:
 
 
 def _unaliased(tree: ast.Module) -> None:
-    """Give names of `import A as B` their own name."""
+    """Replace each alias of `import A as B` by the original name."""
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     own = {alias.asname: alias.name for node in imports for alias in node.names if alias.asname}
     for node in ast.walk(tree):
@@ -56,7 +57,7 @@ def _unaliased(tree: ast.Module) -> None:
 
 
 def _assigned(tree: ast.Module) -> dict[str, ast.expr]:
-    """The names that the script assigns once -> their expressions."""
+    """Return the names that the script assigns exactly once -> their expressions."""
     values: dict[str, list[ast.expr | None]] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
@@ -73,7 +74,7 @@ def _assigned(tree: ast.Module) -> dict[str, ast.expr]:
 
 
 def _lists(tree: ast.Module, names: dict[str, ast.expr]) -> Iterator[list[ast.expr]]:
-    """The elements of each list that is a pipeline, in the order of the script, each list once."""
+    """Return the elements of each list that is a pipeline, in the order of the script, each list once."""
     calls = sorted((node for node in ast.walk(tree) if isinstance(node, ast.Call)), key=lambda node: node.lineno)
     seen: set[int] = set()
     for call in calls:
@@ -88,7 +89,8 @@ def _lists(tree: ast.Module, names: dict[str, ast.expr]) -> Iterator[list[ast.ex
 
 
 def _returned(node: ast.expr, tree: ast.Module, names: dict[str, ast.expr]) -> ast.expr:
-    """What a call returns, if the script has one function of this name, without parameters and with one `return`."""
+    """Return the expression that a call returns, if the script has one function of this name, without parameters and
+    with one `return`."""
     if not isinstance(node, ast.Call) or node.args or node.keywords:
         return node
     own = [each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef) and each.name == ast.unparse(node.func)]
@@ -97,7 +99,7 @@ def _returned(node: ast.expr, tree: ast.Module, names: dict[str, ast.expr]) -> a
 
 
 def _elements(node: ast.expr, names: dict[str, ast.expr]) -> Iterator[ast.expr]:
-    """The elements of a list, or of lists that `+` joins; anything else is an element itself."""
+    """Return the elements of a list, or of lists that `+` joins. Any other expression is one element."""
     node = _target(node, names)
     if isinstance(node, ast.List | ast.Tuple):
         for element in node.elts:
@@ -118,7 +120,7 @@ def _target(node: ast.expr, names: dict[str, ast.expr]) -> ast.expr:
 
 
 def _called(call: ast.Call) -> str:
-    """The last part of the name that is called, also of `Class.method(...)`: `Class`."""
+    """Return the last part of the name that is called; for `Class.method(...)` this is `Class`."""
     return ast.unparse(call.func).rpartition(".")[2]
 
 
@@ -128,7 +130,7 @@ def _step(node: ast.expr, names: dict[str, ast.expr]) -> Made | str:
 
 
 def _value(node: ast.expr, names: dict[str, ast.expr], depth: int) -> Any:
-    """The value of an expression; Unread for one that only a run would give."""
+    """Return the value of an expression, or Unread if only a run would give it."""
     node = _target(node, names)
     if depth > MAX_DEPTH:
         return Unread(ast.unparse(node))
@@ -162,7 +164,7 @@ def _parts(node: ast.JoinedStr) -> list[ast.expr]:
 
 
 def _joined(node: ast.expr, parts: list[Any]) -> Any:
-    """Text of parts that are text or numbers."""
+    """Return the text that joins parts of an f-string; all parts must be text or numbers."""
     if isinstance(node, ast.JoinedStr):
         plain = all(not isinstance(part, ast.FormattedValue) or part.format_spec is None for part in node.values)
     else:
@@ -173,7 +175,7 @@ def _joined(node: ast.expr, parts: list[Any]) -> Any:
 
 
 def as_entry(step: Made | str, parameters: dict[str, tuple[str, ...]]) -> Entry:
-    """The entry of a step; `parameters` names the values that a class takes without a name."""
+    """Return the entry of a step. `parameters` names the positional parameters of each class."""
     if isinstance(step, str):
         return Entry(step, "", {})
     known = parameters.get(step.name, ())
