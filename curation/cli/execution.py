@@ -74,7 +74,7 @@ def _show(finished: RunResult, folder: str, options: argparse.Namespace) -> None
 
 
 def _end_lines(report: dict[str, Any], folder: str, verbose: bool) -> list[str]:
-    """Yield lines with the files that a run wrote, and the commands that show them."""
+    """Return lines with the files that a run wrote, and the commands that show them."""
     from curation.results.report.text import has_summary, saved_lines, totals
 
     written = [*dict.fromkeys(path.partition("/")[0] for path in report["outputs"]), "report.html"]

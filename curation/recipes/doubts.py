@@ -26,7 +26,7 @@ def recipe_warnings(recipe: Recipe) -> list[str]:
 
 
 def _shared_keys(recipe: Recipe) -> Iterator[str]:
-    """Return a warning for each stage and split input if all parts of a document have the same key."""
+    """Yield a warning for each stage and split input if all parts of a document have the same key."""
     for stage_name, stage in zip(recipe.stage_names, recipe.stages, strict=True):
         columns = stage.key_columns if isinstance(stage, ExactDedup) else []
         for name, entry in entries_by_name(recipe.input).items():
@@ -38,7 +38,7 @@ def _shared_keys(recipe: Recipe) -> Iterator[str]:
 
 
 def _left_out(recipe: Recipe) -> Iterator[str]:
-    """Return a warning for each carried column whose name `removed/` uses for another column."""
+    """Yield a warning for each carried column whose name `removed/` uses for another column."""
     own = {*REMOVED_COLUMNS, *noted_columns(recipe.stages)}
     for entry in recipe.input:
         for name, field in entry.carried.items():
@@ -50,7 +50,7 @@ def _left_out(recipe: Recipe) -> Iterator[str]:
 
 
 def _unsaved_indexes(recipe: Recipe) -> Iterator[str]:
-    """Return a warning for each kind of stage that occurs several times, since only the last one saves an index."""
+    """Yield a warning for each kind of stage that occurs several times, since only the last one saves an index."""
     of_kind: dict[str, list[str]] = {}
     for name, stage in zip(recipe.stage_names, recipe.stages, strict=True):
         if saves_index(stage):
@@ -62,7 +62,7 @@ def _unsaved_indexes(recipe: Recipe) -> Iterator[str]:
 
 
 def _orders(recipe: Recipe) -> Iterator[str]:
-    """Return the warnings of corpus stages about the stages after them."""
+    """Yield the warnings of corpus stages about the stages after them."""
     for number, stage in enumerate(recipe.stages, 1):
         if isinstance(stage, CorpusStage):
             yield from forecast(stage, StageSample(later=recipe.stages[number:])).warnings

@@ -108,7 +108,7 @@ def _describe(entry: dict[str, Any], structure: type) -> None:
 
 
 def field_texts(docstring: str) -> dict[str, str]:
-    """Return field -> description, from lines of a docstring such as `unit, compare   ...` and the indented lines after."""
+    """Return field -> description, from docstring lines such as `unit, compare   ...` and the indented ones after."""
     texts: dict[str, list[str]] = {}
     names: list[str] = []
     for line in docstring.splitlines():

@@ -96,7 +96,7 @@ def starting_recipe(survey: InputSurvey, name: str) -> str:
 
 
 def _foreign(survey: InputSurvey) -> Iterator[str]:
-    """Return a comment with the share of text in scripts other than Latin, for which gpt2 needs the most tokens."""
+    """Yield a comment with the share of text in scripts other than Latin, for which gpt2 needs the most tokens."""
     facts = [each for suggested in survey.inputs for each in suggested.facts]
     size, foreign = sum(each.bytes for each in facts), sum(each.foreign for each in facts)
     if foreign > MANY_FOREIGN * size:

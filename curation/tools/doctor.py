@@ -202,7 +202,7 @@ def _ngram_hits(engine: Engine, text: Text) -> list[np.ndarray]:
 
 
 def _corpus_checks(engine: Engine) -> Iterator[Check]:
-    """Return checks on generated keys and hashes, so that a fault in the functions that compute keys does not show in
+    """Yield checks on generated keys and hashes, so that a fault in the functions that compute keys does not show in
     these checks."""
     rows = 2000
     numbers = np.fromiter(islice(_numbers(21), 4 * rows), np.int64, 4 * rows)
@@ -223,7 +223,7 @@ def _corpus_checks(engine: Engine) -> Iterator[Check]:
 
 
 def _window_checks(engine: Engine, documents: Sequence[str | None]) -> Iterator[Check]:
-    """Return checks of the records of windows. The documents are read twice; the places come from the CPU engine."""
+    """Yield checks of the records of windows. The documents are read twice; the places come from the CPU engine."""
     cpu, raw = load_engine("cpu"), [(text or "").encode() for text in documents]
     data, offsets = np.frombuffer(b"".join(raw), np.uint8), np.cumsum([0, *map(len, raw)])
 

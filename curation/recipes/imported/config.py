@@ -225,7 +225,7 @@ def _is_stage(step: Any) -> bool:
 
 
 def _as_stages(steps: Iterable[Any]) -> Iterator[dict[str, Any]]:
-    """Return the stages of steps; consecutive rules form one filter."""
+    """Yield the stages of steps; consecutive rules form one filter."""
     rules: list[Any] = []
     for step in steps:
         if not _is_stage(step):
@@ -259,7 +259,7 @@ def _recipe_lines(found: list[TranslatedEntry], name: str) -> Iterator[str]:
 
 
 def _input_lines(found: list[TranslatedEntry]) -> Iterator[str]:
-    """Return the lines of the inputs, each input once, with the settings that concern all inputs."""
+    """Yield the lines of the inputs, each input once, with the settings that concern all inputs."""
     of_all: dict[str, Any] = {}
     for _, part, _ in found:
         for key, value in part.of_inputs.items():
@@ -291,7 +291,7 @@ def _joined(columns: Any, more: Any) -> dict[str, str]:
 
 
 def _stage_lines(found: list[TranslatedEntry]) -> Iterator[str]:
-    """Return the lines of the stages. Consecutive rules form one filter, with a comment above each rule that names its
+    """Yield the lines of the stages. Consecutive rules form one filter, with a comment above each rule that names its
     entry."""
     in_rules, taken, is_first = False, set[str](), True
     for entry, part, given in found:

@@ -45,7 +45,7 @@ INTERPOLATION = re.compile(r"\$\{([^{}]*)\}")
 
 
 def entries_of(content: Mapping[str, Any]) -> Iterator[Entry]:
-    """Return the stages, workflows and filters of a configuration."""
+    """Yield the stages, workflows and filters of a configuration."""
     usual = _text_columns(content)
     for entry in _all_entries(content):
         left_out = {

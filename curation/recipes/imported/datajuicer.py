@@ -42,7 +42,7 @@ TOKENS = "tokens of gpt2, there of another tokenizer; tokenizer: of the stage ta
 
 
 def entries_of(content: Mapping[str, Any]) -> Iterator[Entry]:
-    """Return the entries of the data set, of the operators, and of the output file."""
+    """Yield the entries of the data set, of the operators, and of the output file."""
     column = {"text_keys": content["text_keys"]} if "text_keys" in content else {}
     if content.get("dataset_path"):
         yield Entry("dataset_path", "dataset_path", {"path": content["dataset_path"]} | column)

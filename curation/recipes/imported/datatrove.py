@@ -73,7 +73,7 @@ PARAMETERS: dict[str, tuple[str, ...]] = {  # names of positional values, for cl
 
 
 def entries_of(pipelines: list[list[Made | str]]) -> Iterator[Entry]:
-    """Return the steps of all pipelines of a script, one after the other.
+    """Yield the steps of all pipelines of a script, one after the other.
 
     A reader is left out if an earlier step wrote its folder, or if an earlier reader has the same settings.
     """

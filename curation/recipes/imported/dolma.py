@@ -67,7 +67,7 @@ TOXIC = "nearest: classify with a fastText model, then a rule on its column; it 
 
 
 def entries_of(content: Mapping[str, Any]) -> Iterator[Entry]:
-    """Return the entries of the streams (documents, filters and replacements), the taggers, the duplicates and the
+    """Yield the entries of the streams (documents, filters and replacements), the taggers, the duplicates and the
     tokens."""
     streams = [found for found in content.get("streams") or [] if isinstance(found, dict)]
     for number, stream in enumerate(streams):
@@ -97,7 +97,7 @@ def _inputs(content: Mapping[str, Any], place: str) -> Iterator[Entry]:
 
 
 def _of_streams(streams: list[dict[str, Any]]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Return the steps of all streams, each once. A step that some streams lack has a remark about it."""
+    """Yield the steps of all streams, each once. A step that some streams lack has a remark about it."""
     found: dict[str, list[tuple[str, str, dict[str, Any]]]] = {}
     for number, stream in enumerate(streams):
         for step in _of_stream(stream, f"streams[{number}]"):

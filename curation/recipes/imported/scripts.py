@@ -74,7 +74,7 @@ def _assigned(tree: ast.Module) -> dict[str, ast.expr]:
 
 
 def _lists(tree: ast.Module, names: dict[str, ast.expr]) -> Iterator[list[ast.expr]]:
-    """Return the elements of each list that is a pipeline, in the order of the script, each list once."""
+    """Yield the elements of each list that is a pipeline, in the order of the script, each list once."""
     calls = sorted((node for node in ast.walk(tree) if isinstance(node, ast.Call)), key=lambda node: node.lineno)
     seen: set[int] = set()
     for call in calls:
@@ -99,7 +99,7 @@ def _returned(node: ast.expr, tree: ast.Module, names: dict[str, ast.expr]) -> a
 
 
 def _elements(node: ast.expr, names: dict[str, ast.expr]) -> Iterator[ast.expr]:
-    """Return the elements of a list, or of lists that `+` joins. Any other expression is one element."""
+    """Yield the elements of a list, or of lists that `+` joins. Any other expression is one element."""
     node = _target(node, names)
     if isinstance(node, ast.List | ast.Tuple):
         for element in node.elts:
