@@ -228,7 +228,7 @@ def changed_ascii(block, whitespace, lowercase):
 
 @kernel
 def without_bytes(block, gone):
-    """The block without the bytes whose bits (0 to 7) are in `gone`; zeros follow the others."""
+    """Return the block without the bytes whose bits (0 to 7) are in `gone`, filled up with zeros."""
     k = 7
     while gone:
         if gone >> k & 1:

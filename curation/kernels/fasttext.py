@@ -234,7 +234,7 @@ def exp_minus(x, shift):
 
 @kernel
 def output_of(output, row, dimensions, scratch):
-    """Dot product (int64) of a row of `output` and the sum in `scratch`."""
+    """Return the dot product (int64) of a row of `output` and the sum in `scratch`."""
     total = 0
     base = np.uint64(row * dimensions)
     for k in range(dimensions):

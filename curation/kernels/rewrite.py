@@ -65,7 +65,7 @@ VISIBLE = RewriteSteps(unicode="nfkc", characters="visible", lowercase=True, loo
 
 
 def tables_of(steps: RewriteSteps) -> tables.UnicodeTables:
-    """Load the Unicode tables; those with look-alikes only for the step that reads them."""
+    """Return the Unicode tables; with look-alikes only for the step that uses these."""
     return load_look_alikes() if steps.look_alikes else tables.load_tables()
 
 

@@ -46,7 +46,8 @@ def _check_package() -> None:
 
 
 def load_onnx(path: Path, with_head: bool) -> OnnxEncoder:
-    """Return the model of an ONNX file: its scores if `with_head`, else its vectors. A process keeps up to MODELS_KEPT.
+    """Return the model of an ONNX file: its scores if `with_head`, else its vectors. A process keeps up to MODELS_KEPT
+    models.
 
     Raises InputError for a file that is no such model, EngineError without onnxruntime.
     """

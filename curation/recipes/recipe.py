@@ -170,7 +170,7 @@ class Output(Forms, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.removed == "text"
 
     def _check_void(self) -> None:
-        """ValueError for a setting that has no effect with these formats."""
+        """Raise ValueError for a setting that has no effect with these formats."""
         for field, wanted in formats_of_settings().items():
             in_documents = field == "splits" and self.documents
             if getattr(self, field) != _default(field) and not in_documents and not {*wanted} & {*self.formats}:
@@ -248,7 +248,8 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             )
 
     def check_entries(self) -> None:
-        """Raise RecipeError for entries of `input` and `stages` that are none, also of lists that were changed."""
+        """Raise RecipeError for entries of `input` that are no inputs and of `stages` that are no stages, also if the
+        lists were changed."""
         if not isinstance(self.input, list) or not all(isinstance(entry, AnyInput) for entry in self.input):
             raise RecipeError(
                 f"input takes a list of inputs, not {self.input!r}. Write input=[curation.Input(PATH)], or give the "
@@ -266,7 +267,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return {name: kind for entry in self.input for name, kind in entry.types.items()}
 
     def _check_columns(self) -> None:
-        """ValueError for an input with a column that a stage writes, and for a column with two types."""
+        """Raise ValueError for an input with a column that a stage writes, and for a column with two types."""
         types = self.column_types
         for entry in self.input if types else ():
             own_types = entry.types
@@ -320,7 +321,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             check_columns(self.output.export_columns, bool(self.output.raw), carried, added)
 
     def _check_weights(self) -> None:
-        """ValueError if some inputs have a `blend_weight` and others have none."""
+        """Raise ValueError if some inputs have a `blend_weight` and others have none."""
         bare = [shown(entry.path) for entry in self.input if entry.blend_weight is msgspec.UNSET]
         if self.output.blend.by == "given" and 0 < len(bare) < len(self.input):
             raise ValueError(
@@ -348,7 +349,8 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return html_table(f"recipe {self.name}", (), lines)
 
     def _shown_stages(self) -> list[tuple[str, str]]:
-        """Names and settings of the stages. Entries that are no stages, of a list that was changed, are shown too."""
+        """Return names and settings of the stages. If the list was changed and has other entries, these are shown
+        too."""
         names = iter(stage_names([(stage.name, stage.kind) for stage in self.stages if isinstance(stage, Stage)]))
         return [
             (next(names), repr(stage).partition("(")[2].removesuffix(")") or (stage.explain() or [""])[0])
@@ -369,7 +371,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 def _shown_entry(entry: object) -> str:
-    """An entry in place of a stage, with the remedy for a class and a function."""
+    """Return the text for an entry that is no stage, with the remedy if it is a class or a function."""
     name = getattr(entry, "__name__", "")
     if isinstance(entry, type) and issubclass(entry, Stage):
         return f"the class {name}. Write {name}()"
@@ -377,7 +379,7 @@ def _shown_entry(entry: object) -> str:
 
 
 def _wrong_values(value: Any, path: str) -> Iterator[str]:
-    """Messages for values that 64-bit integers or JSON cannot hold; only a rule's bound may be infinite."""
+    """Yield messages for values that 64-bit integers or JSON cannot hold. Only a rule's bound may be infinite."""
     if isinstance(value, dict):
         for key, entry in value.items():
             yield from _wrong_values(entry, f"{path}.{key}" if path else str(key))
@@ -426,7 +428,7 @@ def parse_recipe(
 
 
 def _written_out(content: object, allow_code: Sequence[str]) -> object:
-    """The content of a recipe with converted stages and the kind of each input."""
+    """Return the content of a recipe with converted stages and the kind of each input."""
     if not isinstance(content, dict):
         return content
     written_out = dict(content)
@@ -439,7 +441,7 @@ def _written_out(content: object, allow_code: Sequence[str]) -> object:
 
 
 def recipe_from_job(content: dict[str, Any]) -> Recipe:
-    """The recipe in the plan that a task reads; the driver has already chosen its stages."""
+    """Return the recipe in the plan that a task reads. The driver has already chosen the stages."""
     return msgspec.convert(content | {"stages": [stage_from_job(entry) for entry in content["stages"]]}, Recipe)
 
 

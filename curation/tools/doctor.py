@@ -255,7 +255,7 @@ def _centroids(engine: Engine) -> list[np.ndarray]:
 
 
 def engine_checks(engine: Engine, documents: Sequence[str | None]) -> Iterator[Check]:
-    """Yield (name, function that returns the result as arrays) for each function of the contract that computes."""
+    """Yield the name of each computing function of the contract, and a function that returns its result as arrays."""
     frame = engine.from_arrow(_table(documents))
     every_third = np.arange(len(documents)) % 3 == 1
 

@@ -23,7 +23,7 @@ MAX_DEPTH = 50  # depth of nested values, and of names that stand for names
 def pipelines_of(text: str, where: str) -> list[list[Made | str]]:
     """Return the lists of steps in a script, in their order. A step that is no call is given as its source text.
 
-    RecipeError for a file that is not Python, or has no pipeline.
+    Raises RecipeError for a file that is not Python, or has no pipeline.
     """
     try:
         with warnings.catch_warnings():

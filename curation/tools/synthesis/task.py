@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A task of `curate generate`: what to ask of which model. One YAML file, or a dictionary in Python."""
+"""A task of `curate generate`: the model and the requests to it. It is one YAML file, or a dictionary in Python."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from curation.recipes.yaml_text import parse_yaml
 
 FIELD = re.compile(r"\{\{(\w+)\}\}|\{(\w+)\}")  # `{{name}}` is the text `{name}`
 URL = re.compile(r"(?P<scheme>[a-z]+)://[^/\s]+.*")
-BYTES_PER_TOKEN = 4  # of a prompt, until the endpoint has counted its tokens
+BYTES_PER_TOKEN = 4  # bytes per token of a prompt, until the endpoint has counted its tokens
 # Settings that change no request. All others are the identity of a folder.
 OPERATION = frozenset(
     ("endpoint", "key_variable", "documents", "concurrency", "requests_per_minute", "tokens_per_minute",
@@ -39,11 +39,11 @@ LEAST = {
     "tokens_per_minute": 0, "budget_tokens": 0, "retries": 0,
 }  # fmt: skip
 
-Fields: TypeAlias = dict[str, str]  # of a document, or of a seed: name -> text
+Fields: TypeAlias = dict[str, str]  # fields of a document or of a seed: name -> text
 
 
 class Request(NamedTuple):
-    """One request, and what identifies its answer.
+    """One request, and the key of its answer.
 
     key      hash of the model, the parameters, the messages and the number of the sample
     content  `model`, `messages` and the parameters, as the endpoint gets them
@@ -132,7 +132,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return {name: value for name, value in given.items() if value is not msgspec.UNSET}
 
     def request(self, prompt: str, sample: int = 0) -> Request:
-        """Return the request of a prompt; `sample` tells apart several requests of one prompt."""
+        """Return the request of a prompt; `sample` distinguishes several requests of one prompt."""
         messages = [{"role": "system", "content": self.system}] if self.system else []
         messages.append({"role": "user", "content": prompt})
         content = {"model": self.model, "messages": messages, **self._sampling(), **self.parameters}
@@ -170,7 +170,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The kind, and the settings that change requests."""
+        """The kind of the task, and the settings that change requests."""
         content: dict[str, Any] = msgspec.to_builtins(self)
         for entry in content["input"]:
             entry["path"] = shown(entry["path"])
@@ -293,7 +293,8 @@ def _unknown(name: str, fields: Mapping[str, str]) -> str:
 
 
 def _with_columns(entry: AnyInput, names: Sequence[str]) -> AnyInput:
-    """Return an input that carries the columns of placeholders. Its text is the first one where `{text}` is none."""
+    """Return an input that carries the columns of placeholders. Without the placeholder `{text}`, the text is the first
+    of these columns."""
     wanted = [name for name in names if name not in (ID, TEXT)]
     columns = {**dict(zip(wanted, wanted, strict=True)), **entry.carried}
     text_column = entry.text_column or ("" if TEXT in names or not wanted else columns[wanted[0]])
