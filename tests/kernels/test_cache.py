@@ -109,8 +109,9 @@ def test_a_damaged_file_counts_as_missing(copy: Path):
 
 @pytest.mark.slow("kernels compiled into a wheel are used if processor and versions match")
 def test_kernels_in_the_package_are_used_where_the_key_agrees(copy: Path):
-    """What `make wheel` puts into a wheel, with the kernels of one group."""
-    code = "import runpy, curation.stages.warm_up as w; w.GROUPS = {'hashes': w.GROUPS['hashes']}; "
+    """What `make wheel` puts into a wheel, with the kernels of one stage."""
+    code = "import runpy, curation.running.warm_up as w; "
+    code += "w.all_parts = lambda: [w.Part(w.STAGES['exact_dedup'](), {})]; "
     code += "runpy.run_module('tests.scripts.wheel_kernels', run_name='__main__')"
     subprocess.run([sys.executable, "-c", code], cwd=copy, env=environment_of(copy), check=True)
     installed = copy / "curation" / "kernels" / "compiled"
