@@ -17,6 +17,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -37,7 +38,7 @@ from curation.kernels.cache import FOLDER, LABEL, is_installed, not_compiling
 from curation.reading import read_documents
 from curation.reading.source_files import FileRange, Slice, SourceFile
 from curation.recipes.recipe import Recipe, load_recipe, shipped_recipes
-from curation.stages import STAGES, Language, Perplexity, Stage
+from curation.stages import STAGES, Decontaminate, Filter, FuzzyDedup, Language, Perplexity, Stage
 from curation.stages.base import added_columns
 
 POLL_SECONDS = 0.1  # between two looks for a signal
@@ -99,16 +100,25 @@ def _pack() -> None:
     best_fit(np.array([3, 2, 1], np.int32), 4)
 
 
-def _score() -> None:
+def _files() -> None:
     from curation.models.ngrams import TINY
+    from curation.rules.grammar import Rule
+    from curation.rules.listed import WAYS, Listed
 
     with system_folder() as folder:
-        path = folder / "tiny.arpa"
-        path.write_bytes(TINY)
-        Part(Perplexity(model=str(path)), {}).run()
+        model, listed, evaluation = (str(folder / name) for name in ("tiny.arpa", "list", "evaluation.jsonl"))
+        Path(model).write_bytes(TINY)
+        Path(listed).write_text("a.org\n")
+        Path(evaluation).write_bytes(msgspec.json.encode({"text": LONG}))
+        rules = [Rule(listed=Listed(file=listed, as_=way), max_count=9) for way in WAYS]
+        for stage in (
+            Perplexity(model=model), Filter(rules=rules), Decontaminate(evaluation_files=(evaluation,)),
+            FuzzyDedup(verify="signature"),
+        ):  # fmt: skip
+            Part(stage, {}).run()
 
 
-OTHERS = {"read": _read, "mark": _mark, "pack": _pack, "score": _score}
+OTHERS = {"read": _read, "mark": _mark, "pack": _pack, "files": _files}
 
 
 def parts_of(recipe: Recipe, engine: str) -> list[Part]:
