@@ -110,7 +110,7 @@ def _files() -> None:
         Path(model).write_bytes(TINY)
         Path(listed).write_text("a.org\n")
         Path(evaluation).write_bytes(msgspec.json.encode({"text": LONG}))
-        rules = [Rule(listed=Listed(file=listed, as_=way), max_count=9) for way in WAYS]
+        rules: list[str | Rule] = [Rule(listed=Listed(file=listed, as_=way), max_count=9) for way in WAYS]
         for stage in (
             Perplexity(model=model), Filter(rules=rules), Decontaminate(evaluation_files=(evaluation,)),
             FuzzyDedup(verify="signature"),
