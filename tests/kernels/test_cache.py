@@ -98,7 +98,7 @@ def test_a_copy_with_other_file_times_finds_the_kernels(copy: Path):
 @pytest.mark.slow("a damaged file of the kernel cache is compiled again")
 def test_a_damaged_file_counts_as_missing(copy: Path):
     expected, _ = hash_in_new_process(copy)
-    [compiled] = (copy.parent / "cache").rglob("kernels.hash_rows-*")
+    [compiled] = (path for path in (copy.parent / "cache").rglob("kernels.hash_rows-*") if path.parent.name != "locks")
     content = compiled.read_bytes()
     compiled.write_bytes(content[:2000] + bytes([content[2000] ^ 1]) + content[2001:])
     assert hash_in_new_process(copy) == (expected, False)
