@@ -210,10 +210,10 @@ def not_compiling() -> Iterator[list[str]]:
 
 
 def kernel(function: Callable[..., Any]) -> Any:
-    """Compile a function with Numba on its first call, and cache the result for later processes. It runs without the GIL.
+    """Compile a function with Numba on its first call, and cache the result for later processes.
 
-    A lock lets one process compile it while others wait. A callee is locked after its caller, and no kernel calls
-    itself, so that no two processes wait for each other.
+    A kernel runs without the GIL. A lock lets one process compile it while others wait. A callee is locked after its
+    caller, and no kernel calls itself, so that no two processes wait for each other.
     """
     dispatcher = numba.njit(nogil=True)(function)
     dispatcher._cache = cache = KernelCache(function)
