@@ -395,8 +395,8 @@ def feeds_after(planes, borders, whitespace, masks, ranks, chunks, counts, c, he
 def kept_spaces(
     planes, borders, whitespace, masks, ranks, chunks, counts, c, solids, spaces, feeds, is_start, is_end, tail, head
 ):  # fmt: skip
-    """Return the spaces of one document that are kept in a word. `is_start` and `is_end`: whether the document starts
-    or ends in the word."""
+    """Return the bits of a mask word that mark the kept spaces of one document. `is_start` and `is_end`: whether the
+    document starts or ends in the word."""
     kept = spaces
     feed_follows = False
     leading = below(lowest(solids)) if solids else np.int64(ALL_BITS)

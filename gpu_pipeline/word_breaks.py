@@ -102,7 +102,7 @@ def wrap_at(data, borders, i, kind, pages, classes):
 
 @kernel
 def following_class(data, borders, i, pages, classes):
-    """Return `class_after`, limited to one text."""
+    """Return what `class_after` does, without looking past the end of the text."""
     for _ in range(MAX_TAIL):
         if is_border(borders, 0, i) or not zero_width_at(data, i, data.size):
             break

@@ -258,7 +258,7 @@ def note_seen(count, group, firsts, active, repeated, seen, visited):
 def add_duplicates(
     n, words, count, word_end, base, group, firsts, active, repeated, seen, visited, functions, entries, out, row
 ):
-    """Add the characters of duplicate n-grams, as `repetition_kernels.add_duplicates` does."""
+    """Add the number of characters in duplicate n-grams to `out`, as `repetition_kernels.add_duplicates` does."""
     chunks = (words >> 5) + 1
     clear(seen, chunks, np.uint32(0))
     clear(visited, chunks, np.uint32(0))

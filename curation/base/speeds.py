@@ -158,7 +158,7 @@ class PartSeconds(NamedTuple):
     python: float = 0.0
 
     def at_most(self, devices: int = 1) -> float:
-        """Return the seconds if nothing overlaps."""
+        """Return the seconds of a run whose parts do not overlap."""
         return self.host + (self.bus + self.device + self.python) / devices
 
     def at_least(self, devices: int = 1) -> float:

@@ -61,7 +61,7 @@ def join_parts(
     result is an empty list.
 
     IntegrityError: lengths do not fit the ids, or `order` is not a permutation. OutputError: a pair of the stem exists
-    and `force` is False. Pairs finished before an error are kept.
+    and `force` is False. After an error, the finished pairs of files are kept.
     """
     stem = Path(prefix_stem)
     if not force:

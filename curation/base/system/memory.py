@@ -377,8 +377,8 @@ def configure_allocators() -> None:
     - Arrow also uses glibc's malloc. Arrow's own pool (mimalloc) reserves 1 GiB of addresses and keeps more freed
       memory.
     - One arena up to 8 processors; above that, unmeasured, one per 8 processors and at least two, so threads wait less.
-      glibc's default is an arena per thread. With both settings a run of two workers peaks at 540 MB, before 614 MB,
-      and is no slower (benchmarks/LOG.md).
+      glibc's default is an arena per thread. The settings lower the peak of a run of two workers from 614 MB to 540 MB
+      and do not slow it down (benchmarks/LOG.md).
     - A batch reuses the memory of the batch before. Returning it to the system each time cost 4 % of the CPU time,
       since the system clears it again. Peaks moved by a tenth, up or down.
     - OpenBLAS gets one thread. It is hardly used, and would reserve 41 MB per processor.

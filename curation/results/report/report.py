@@ -216,9 +216,9 @@ def tokenless_warning(tokenizer: Tokenizer, parts: Sequence[dict[str, Any]]) -> 
 
 
 def warnings(stages: Sequence[StageCount]) -> list[str]:
-    """Return warnings about stages whose rules on words do not suit the text. One is given for each stage with more
-    than 10 % of characters of scripts without spaces. Another is for the first stage for which more than 1 % of
-    documents have no list of words."""
+    """Return warnings about stages whose rules on words do not suit the text. Each stage gets a warning if
+    more than 10 % of its texts' characters are of scripts without spaces. The first stage for which more than 1 % of
+    documents have no list of words gets another."""
     messages = []
     for stage in stages:
         share = stage.details.get("unspaced_characters", 0) / max(stage.details.get("characters", 0), 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Normalized text: texts in capitals, and Arabic and Hebrew texts with vowel marks, in lower case without these marks.
+"""Normalizes texts: those in capitals to lower case, and Arabic and Hebrew ones to letters without vowel marks.
 
 Models of languages and lists of stop words are made from text in small letters without these marks. Other combining
 marks stay: Burmese, Hindi, Yoruba and others cannot be read without them. Engines count kinds of characters, and these

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the folders of finished forms. A manifest is checked before anything in its folder is used."""
+"""Reads the folder of each finished output form. A manifest is checked before anything in its folder is used."""
 
 from __future__ import annotations
 
