@@ -90,8 +90,9 @@ def put_block(
     data, block, start, origin, i, kept, changed, grown, planes, whitespace, lowercase, fold, pages, records, flags,
     lower, shared, base, o,
 ):  # fmt: skip
-    """Write the output of the block at `i` to byte `o`. If a character begins in one block and ends in the
-    next, each block writes one of its bytes per bit that the block has of the character. A character that grows has its last byte in the block where it starts."""
+    """Write the output of the block at `i` to byte `o`. If a character begins in one block and ends in the next,
+    each block writes one of its bytes per bit that the block has of the character. A character that grows has its
+    last byte in the block where it starts."""
     block = np.uint64(changed_ascii(block, whitespace, lowercase))
     bits, inside = changed & kept, np.int64(0xFF)  # of the bytes from `i`
     while bits:

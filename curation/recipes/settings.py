@@ -67,7 +67,9 @@ def _expanded_stage(entry: Any, path: str) -> Any:
 
 
 def expand_rule_shorthands(rules: Any, path: str, more: Set[str]) -> Any:
-    """Return rules with each shorthand replaced by its mapping, as in `{words: {min: 50}, a/b: {max: 0.1}, language: {in: [en]}, gopher: {}}`.
+    """Return rules with each shorthand replaced by its mapping.
+
+    For example `{words: {min: 50}, a/b: {max: 0.1}, language: {in: [en]}, gopher: {}}`.
 
     A key is a rule set, a measure or a ratio (`a/b`); any other key is a column. `path` is the place of the rules in
     messages, `more` are further names of measures. Raises ValueError.

@@ -49,10 +49,10 @@ class Select(CorpusStage, frozen=True, kw_only=True, tag="select"):
     per_domain     column with URLs: apply it to each domain, which is the host of a URL without `www.`
     seed           seed of the draw
 
-    Give exactly one of a share, max_documents and max_bytes. Of n documents, floor(share * n) are removed; with a share to keep,
-    floor((1 - share) * n). If numbers are equal, later documents are removed first. Documents without a number (null,
-    NaN, a string that is no number) are removed before all others, whatever the direction. With max_documents, all
-    documents without a value of `per`, or without a domain, are kept, and the report counts them.
+    Give exactly one of a share, max_documents and max_bytes. Of n documents, floor(share * n) are removed; with a share
+    to keep, floor((1 - share) * n). If numbers are equal, later documents are removed first. Documents without a number
+    (null, NaN, a string that is no number) are removed before all others, whatever the direction. With max_documents,
+    all documents without a value of `per`, or without a domain, are kept, and the report counts them.
     """
 
     finds_duplicates: ClassVar[bool] = False
