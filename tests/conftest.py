@@ -22,7 +22,7 @@ from curation.base.engine import PACKAGES, gpu_obstacle, load_engine
 from curation.base.system import shared_files
 from curation.base.system.memory import read_processors
 from curation.base.system.progress import ProgressLines
-from curation.running.warm_up import all_parts, warm_up
+from curation.stages.warm_up import GROUPS, warm_up
 from tests.corpus import write_real_documents
 
 ENGINES = tuple(PACKAGES)
@@ -102,7 +102,7 @@ class Passed:
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Compile all kernels once before workers of xdist start, which would each compile them at the same time."""
     if getattr(session.config.option, "numprocesses", None):
-        warm_up(all_parts(), read_processors(), ProgressLines())
+        warm_up(list(GROUPS), ProgressLines(), read_processors())
 
 
 def pytest_collection_finish() -> None:

@@ -84,22 +84,22 @@ def _add_warmup(parser: Parser) -> None:
 def warmup(options: argparse.Namespace) -> int:
     """Compile the kernels that are missing, so that the first run need not wait for the compiler."""
     from curation.base.engine import choose_engine
-    from curation.base.system.memory import read_processors
+    from curation.base.system.memory import count_compilers, read_limits, read_processors
     from curation.kernels.cache import FOLDER
     from curation.recipes.recipe import load_recipe
-    from curation.running.warm_up import all_parts, parts_of, warm_up
+    from curation.stages.warm_up import GROUPS, missing_groups, recipe_groups, warm_up
 
     engine = choose_engine(options.engine).name
+    groups = list(GROUPS)
     if options.recipe:
         recipe = load_recipe(options.recipe, settings=options.set, allow_code=options.allow_code)
-        parts = parts_of(recipe, engine)
-    else:
-        parts = all_parts()
-    compiled = warm_up(parts, options.workers or read_processors(), options.console.progress())
+        groups = recipe_groups(recipe, engine)
+    missing = missing_groups(groups)
+    warm_up(missing, options.console.progress(), count_compilers(read_limits(), options.workers or read_processors()))
     options.console.info(
-        f"kernels of {counted(len(parts), 'part')} compiled, of {len(compiled)} of them now, in {FOLDER}"
+        f"{counted(len(groups), 'group')} of kernels compiled, {len(missing)} of them now, in {FOLDER}"
     )
-    return int(options.console.result("warmup", folder=str(FOLDER), compiled=[part.name for part in compiled]))
+    return int(options.console.result("warmup", folder=str(FOLDER), compiled=missing))
 
 
 RECIPES = Command("recipes", "list the shipped recipes, or show one", _add_recipes, recipes)

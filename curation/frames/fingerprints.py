@@ -41,6 +41,9 @@ class Hash(RowStage, frozen=True, kw_only=True, tag="hash"):
     def writes(self) -> dict[str, str]:
         return {"hash": "large_string"}
 
+    def kernels(self) -> tuple[str, ...]:
+        return tuple(name for name in self.compared.kernels() if name != "leaders")
+
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
         keys = self.compared.keys(engine, frame[[TEXT]])
         digests = np.stack([keys["high"], keys["low"]], axis=1).astype("<u8")
@@ -74,6 +77,9 @@ class MinHash(RowStage, frozen=True, kw_only=True, tag="minhash"):
 
     def writes(self) -> dict[str, str]:
         return {"minhash": f"uint32[{self.permutations}]"}
+
+    def kernels(self) -> tuple[str, ...]:
+        return tuple(name for name in self.compared.kernels() if name in ("words", "measures", "rewrite", "signatures"))
 
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
         settings = self.compared.settings

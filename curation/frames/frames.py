@@ -26,7 +26,7 @@ from curation.base.engine import engine_of
 from curation.base.errors import ArgumentError, InputError, RecipeError
 from curation.base.measures import close_measure
 from curation.base.system.files import unsynced_folder
-from curation.base.system.progress import ProgressLines, ShownPhase, notebook_progress
+from curation.base.system.progress import notebook_progress
 from curation.base.system.steps import Count, shown_by, watching
 from curation.base.system.system_folders import PREFIX, naming_system_folder
 from curation.frames.measured import note_measures, on_measures
@@ -42,7 +42,6 @@ from curation.frames.tables import (
     unframed,
 )
 from curation.frames.written import note_written, warn_of_replaced
-from curation.kernels.cache import LABEL
 from curation.stages import CorpusStage, RowStage, Stage
 from curation.stages.base import Function
 from curation.stages.checks import check_announced, stage_errors, stage_label
@@ -51,11 +50,11 @@ from curation.stages.corpus.written_columns import WrittenColumns, columns_folde
 from curation.stages.invoke import apply_stage, as_column, compute_keys, decide, prepare_stage
 from curation.stages.outcome import BYTES, Corpus, Cuts, Decision, Drops, key_column
 from curation.stages.rows.language import Language
+from curation.stages.warm_up import warm_up_stage
 
 TEXTS_AT_ONCE = 10_000  # candidates per batch of a comparison
 SOURCE = "source"
 STRING_KINDS = "OUT"  # kinds of dtypes that can hold strings; values of an object column are checked when they are read
-COMPILER_SECONDS = 1.0  # after which a program prints that a kernel is compiled
 NUMBER = 0  # number of the only stage of a corpus of frames
 
 Names = Mapping[Any, Any]  # column of the frame -> its name while a stage sees it
@@ -131,17 +130,12 @@ def apply(frame: AnyFrame, stage: Stage, *, text_column: str = "text") -> AnyFra
 
 
 def _applied(frame: Any, stage: Stage, text_column: str) -> Any:
-    with _progress(stage):
-        return apply_unshown(frame, stage, text_column)
-
-
-def apply_unshown(frame: Any, stage: Stage, text_column: str = TEXT) -> Any:
-    """Return the frame after one stage as `apply` does, without a display."""
     names, runs, prepared_stage = _prepared(frame, stage, text_column)
-    if isinstance(prepared_stage, CorpusStage):
-        return _apply_corpus(frame, prepared_stage, names, runs).frame
-    if not is_lazy(frame):
-        return _apply_rows(frame, prepared_stage, names)
+    with _progress(stage):
+        if isinstance(prepared_stage, CorpusStage):
+            return _apply_corpus(frame, prepared_stage, names, runs).frame
+        if not is_lazy(frame):
+            return _apply_rows(frame, prepared_stage, names)
     return frame.map_partitions(
         _apply_rows, prepared_stage, names, meta=_apply_rows(frame._meta, prepared_stage, names)
     )
@@ -155,27 +149,10 @@ def apply_with_drops(frame: Any, stage: CorpusStage, text_column: str) -> Decide
         return _apply_corpus(frame, prepared_stage, names, runs)
 
 
-class _CompilerLines(ProgressLines):
-    """A line for each kernel that takes long to compile."""
-
-    def began(self, phase: ShownPhase) -> None:
-        if phase.label == LABEL:
-            self.log(LABEL)
-
-    def progressed(self, phase: ShownPhase) -> None:
-        """Show nothing."""
-
-    def ended(self, phase: ShownPhase, is_complete: bool) -> None:
-        """Show nothing."""
-
-
 @contextmanager
 def _progress(stage: Stage) -> Iterator[None]:
-    """Show the progress of an immediate call in a notebook. Other programs print that kernels are compiled."""
-    with (
-        shown_by(notebook_progress(_CompilerLines(COMPILER_SECONDS))),
-        watching(stage.name or stage.kind, 0, lambda: Count(0), "", is_loop=True),
-    ):
+    """Show the progress of an immediate call in a notebook."""
+    with shown_by(notebook_progress()), watching(stage.name or stage.kind, 0, lambda: Count(0), "", is_loop=True):
         yield
 
 
@@ -187,6 +164,7 @@ def _prepared(frame: Any, stage: Stage, text_column: str) -> tuple[Names, _LazyL
     runs = _LazyList(lambda: _source_runs(frame, stage))
     with stage_errors(stage):
         stage.check(_LazyList(lambda: list(dict.fromkeys(name for name, _, _ in runs))))
+    warm_up_stage(stage, engine_of(frame))
     with naming_system_folder():
         return names, runs, prepare_stage(stage, Path(mkdtemp(dir=_folder().name)))
 

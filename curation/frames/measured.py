@@ -58,6 +58,9 @@ class Explain(RowStage, frozen=True, kw_only=True, tag="explain"):
     def writes(self) -> dict[str, str]:
         return dict.fromkeys([*self.filter.measures, *self.filter.patterns], "int64") | VERDICT
 
+    def kernels(self) -> tuple[str, ...]:
+        return ("measures",)
+
     def check(self, inputs: Sequence[str]) -> None:
         self.filter.check(inputs)
 

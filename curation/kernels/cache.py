@@ -20,7 +20,6 @@ INSTALLED only.
 from __future__ import annotations
 
 import atexit
-import fcntl
 import hashlib
 import logging
 import os
@@ -31,8 +30,7 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from contextvars import ContextVar
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,18 +38,14 @@ import numba
 from llvmlite import binding
 from numba.core.caching import NullCache
 from numba.core.compiler import CompileResult
-from numba.core.compiler_lock import global_compiler_lock
 from numba.core.runtime.nrt import rtsys
 from numba.core.serialize import dumps
 
 from curation.base.errors import EngineError
-from curation.base.system.locks import locked
-from curation.base.system.steps import Count, watching
 
 log = logging.getLogger(__name__)
 
 INSTALLED = Path(__file__).resolve().parent / "compiled"
-LABEL = "compiling kernels, once per version"
 INSTALLED_KEY = "key"  # the file of INSTALLED that holds the KEY of its kernels
 WHEEL_CPU = "x86-64-v3"
 WHEEL_FEATURES = tuple(
@@ -125,7 +119,6 @@ KEY = _content_key("curation/kernels/*.py", "curation/base/measures.py", "cpu_fa
 GPU_KEY = _content_key("gpu_pipeline/*.py")
 FOLDER, SAVED = _cache_folders()
 numba.config.CACHE_DIR = str(FOLDER / GPU_KEY)  # for the cache of numba-cuda, which has GPU kernels
-_missing: ContextVar[list[str] | None] = ContextVar("missing", default=None)
 
 
 class KernelCache(NullCache):  # type: ignore[misc]
@@ -174,20 +167,6 @@ class KernelCache(NullCache):  # type: ignore[misc]
                 temporary.unlink(missing_ok=True)
             log.debug("compiled kernel not kept: %s", error)
 
-    def has(self, sig: Any) -> bool:
-        """Return whether a file has the function, which may be damaged."""
-        return any(path.exists() for path in self._files(sig))
-
-    @contextmanager
-    def locked(self, sig: Any) -> Iterator[None]:
-        """Hold the lock of the function. Some network file systems have none: two processes may compile it there."""
-        with ExitStack() as stack:
-            with suppress(OSError):
-                path = FOLDER / "locks" / next(self._files(sig)).name
-                path.parent.mkdir(parents=True, exist_ok=True)
-                stack.enter_context(locked(path, fcntl.LOCK_EX, os.O_WRONLY | os.O_CREAT))
-            yield
-
     def _files(self, sig: Any) -> Iterator[Path]:
         """The files that may hold the function, the preferred one first."""
         name = f"{self.name}-{hashlib.sha256(repr(sig).encode()).hexdigest()[:16]}"
@@ -198,42 +177,12 @@ class KernelCache(NullCache):  # type: ignore[misc]
             yield INSTALLED / name
 
 
-@contextmanager
-def not_compiling() -> Iterator[list[str]]:
-    """Yield the names of the kernels that this thread lacks in the block: a call of one is an EngineError."""
-    missing: list[str] = []
-    token = _missing.set(missing)
-    try:
-        yield missing
-    finally:
-        _missing.reset(token)
-
-
 def kernel(function: Callable[..., Any]) -> Any:
-    """Compile a function with Numba on its first call, and cache the result for later processes.
-
-    A kernel runs without the GIL. A lock lets one process compile it while others wait. A callee is locked after its
-    caller, and no kernel calls itself, so that no two processes wait for each other.
-    """
+    """Compile a function with Numba on its first call, and cache the result for later processes. It runs without the
+    GIL."""
     dispatcher = numba.njit(nogil=True)(function)
-    dispatcher._cache = cache = KernelCache(function)
+    dispatcher._cache = KernelCache(function)
     dispatcher._compilation_chain_init_hook = _load_no_extensions
-    compile_ = dispatcher.compile
-
-    def compile_once(sig: Any) -> Any:
-        is_callee = global_compiler_lock.is_locked()
-        with ExitStack() as stack:
-            stack.enter_context(global_compiler_lock)  # first, or two threads may wait for each other
-            if sig not in dispatcher.overloads and not cache.has(sig):
-                if (missing := _missing.get()) is not None:
-                    missing.append(cache.name)
-                    raise EngineError(f"the kernel {cache.name} is not compiled")
-                if not is_callee:
-                    stack.enter_context(watching(LABEL, 0, lambda: Count(0), "", is_loop=True))
-                stack.enter_context(cache.locked(sig))
-            return compile_(sig)
-
-    dispatcher.compile = compile_once
     return dispatcher
 
 

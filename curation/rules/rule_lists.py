@@ -32,6 +32,11 @@ def _words_of(rule: Rule, words: str) -> str:
     return words if rule.counts_words else ""
 
 
+def list_kernels(rules: Iterable[Rule]) -> tuple[str, ...]:
+    """Return the groups of kernels that rules on lists need."""
+    return ("lists",) if any(part.listed is not None for rule in rules for part in rule.parts) else ()
+
+
 def list_files(rules: Iterable[Rule]) -> dict[str, str]:
     """Return path -> SHA-256 of the files of lists. Raises InputError if a file is missing."""
     return {listed.file: digest_of(listed) for listed, _ in lists_in(rules)}

@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from curation.base.system.cluster import patience
 from curation.base.system.cluster_workers import ClusterConnection, Worker, open_cluster
 from curation.base.system.memory import LOADED, Limit, Resources, choose, choose_for_device, read_limits
-from curation.base.system.progress import Progress
 from curation.record.folder import WORK, mark_work
 from curation.running.planning.arguments import MAX_SLICE_BYTES, Call
-from curation.running.warm_up import parts_of, warm_up
+from curation.stages.warm_up import recipe_groups, warm_up_groups
 
 TOO_LITTLE = "that may be too little: start its worker with fewer --nthreads, or with more --memory-limit"
 
@@ -32,7 +31,7 @@ def prepare_cluster(call: Call) -> Resources | None:
         cluster.check_folder(call.folder, call.folder / WORK)
         resources = find_cluster_resources(call, cluster)
         threads = max(worker.threads for worker in cluster.workers)
-        cluster.on_each_host(warm_up, parts_of(call.recipe, call.choice.name), threads, Progress())
+        cluster.on_each_host(warm_up_groups, recipe_groups(call.recipe, call.choice.name), threads)
     return resources
 
 

@@ -76,8 +76,8 @@ from curation.running.planning.remote_copies import copy_inputs
 from curation.running.planning.stream_inputs import collect
 from curation.running.reused import note_reused, open_reused
 from curation.running.tasks.deletion import delete_work, stored_report
-from curation.running.warm_up import parts_of, warm_up
 from curation.stages.cells import refuse_cells, sender
+from curation.stages.warm_up import warm_up_recipe
 from curation.tokens.tokenization import Tokenizer
 
 MIN_SLICE_BYTES = 4 << 20
@@ -246,7 +246,7 @@ def drive(call: Call, array: ArrayDriver | None = None) -> dict[str, Any]:
         notes = [tokenizer.memory_note] if tokenizer and tokenizer.memory_note else []
         memory = f"memory{' of each array task' * bool(array)}"
         progress.log("; ".join([f"{memory}: {resources}{document_remark(document_bytes(recipe.input))}", *notes]))
-        warm_up(parts_of(recipe, call.choice.name), min(resources.workers, read_processors()), progress)
+        warm_up_recipe(recipe, call.choice.name, min(resources.workers, read_processors()), progress)
         open_session = array.open_session if array else call.engine.open_session
         stack.enter_context(explain_memory_errors(resources))
         stack.enter_context(begun_by(sender(recipe.stages)))

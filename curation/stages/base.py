@@ -96,7 +96,6 @@ REPLACED = {
     "rules_on_units": f"ShownRules.rules, {_RULES}",
     "rules_by_group": f"ShownRules.by_group, {_RULES}",
     "unit_name": f"ShownRules.unit, {_RULES}",
-    "kernels": "not needed: a kernel of a stage of your own is compiled when it is first called",
     "compares": "true of every CorpusStage, and of no RowStage",
     "reads_text": "Function.reads_text, in the class variable function",
 }
@@ -188,6 +187,12 @@ class Stage(
         versions of libraries: name -> value. A run that has begun with other facts cannot be resumed, and a worker with
         other facts ends the run. Default: none, because integer results do not depend on the machine."""
         return {}
+
+    def kernels(self) -> tuple[str, ...]:
+        """Return the groups of kernels that the stage calls on the CPU engine, such as `measures` for `engine.measure`;
+        `curation.stages.warm_up.GROUPS` lists them. The runner compiles them in parallel before the tasks start; any
+        other kernel is compiled when it is first called. Default: none."""
+        return ()
 
     def check(self, inputs: Sequence[str]) -> None:
         """Check the stage against the names of the inputs, before any input is read. Raises RecipeError for settings

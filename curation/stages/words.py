@@ -50,6 +50,11 @@ def left_out(words: str) -> str:
     return {SCRIPTS: f"{chr(WORD_SPACE)}{chr(ZERO_WIDTH_SPACE)}", TABLE: chr(ZERO_WIDTH_SPACE)}.get(words, "")
 
 
+def kernels_of(words: str) -> tuple[str, ...]:
+    """Return the group of kernels that divides texts into these words, for `Stage.kernels`; none for `spaces`."""
+    return ("words",) if divides(words) else ()
+
+
 def with_words(stage: AnyStage, words: str) -> AnyStage:
     """Return a stage of a recipe, with the recipe's `words` if the stage has that setting and leaves it empty."""
     if words != SPACES and getattr(stage, "words", None) == "" and getattr(stage, "unit", "") != "character":

@@ -294,7 +294,7 @@ def test_what_a_filter_says_of_the_set():
     lines = stage.explain()
     assert len(lines) == 29 and stage.files() == {} and stage.warnings(StageCount(kind="filter", name="filter")) == []
     assert "top_2gram: top_2gram_characters / characters at most 0.033 to 3.919, per language (1,930 groups)" in lines
-    assert stage.reads() == ("language",)
+    assert stage.kernels() == ("measures", "lists") and stage.reads() == ("language",)
     assert stage.shown_rules() == ((), expand_rules("fineweb2"), "")
     of_english = "words_too_short: word_characters / words at least 3, per language (2 groups)"
     assert of_english in Filter(rules="gopher_multilingual").explain()

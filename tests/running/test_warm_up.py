@@ -8,26 +8,21 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from curation.base.engine import load_engine
 from curation.base.errors import EngineError
-from curation.base.system.progress import Progress
-from curation.base.system.steps import shown_by
-from curation.kernels.cache import LABEL, kernel, not_compiling
+from curation.base.system import progress
+from curation.base.system.progress import NotebookLine, Progress
 from curation.models.ngrams import TINY
 from curation.recipes.recipe import convert_recipe, load_recipe
-from curation.running import warm_up
-from curation.running.warm_up import Part, parts_of
-from curation.stages import STAGES
+from curation.stages import STAGES, Filter, warm_up
 from curation.stages.vectors.vector_clusters import Clusters
+from curation.stages.warm_up import GROUPS, missing_groups, recipe_groups
 from tests.models.tiny_files import write_static
 from tests.oracle.fasttext_reference import as_bytes, model_of
 from tests.runs import records_of
@@ -130,7 +125,7 @@ def test_a_first_run_says_that_it_compiles(tmp_path: Path):
     started = time.monotonic()
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=terminal, stderr=terminal) as process:
         shown, loaded = b"", 0.0
-        while LABEL.encode() not in shown and time.monotonic() - started < 60:
+        while warm_up.LABEL.encode() not in shown and time.monotonic() - started < 60:
             if select.select([main], [], [], 0.1)[0]:
                 shown += os.read(main, 4096)
                 loaded = loaded or time.monotonic()
@@ -142,89 +137,65 @@ def test_a_first_run_says_that_it_compiles(tmp_path: Path):
     assert process.returncode == 128 + signal.SIGTERM
     os.close(main)
     os.close(terminal)
-    assert LABEL.encode() in shown and seconds < NOTICE_SECONDS, shown
+    assert warm_up.LABEL.encode() in shown and seconds < NOTICE_SECONDS, shown
 
 
 @pytest.mark.slow("two first runs at once compile each kernel once")
-def test_two_first_runs_at_once_compile_a_kernel_once(tmp_path: Path):
-    part = "from curation.running.warm_up import STAGES, Part; command = Part(STAGES['exact_dedup'](), {}).run"
-    code = COMPILED.replace("from curation.__main__ import command", part)
+def test_two_first_runs_at_once_compile_a_group_once(tmp_path: Path):
+    code = COMPILED.replace("curation.__main__ import command", "curation.stages.warm_up import serve").replace(
+        "command", "serve"
+    )
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
     environment.pop("NUMBA_CACHE_DIR", None)
-    command = [sys.executable, "-c", code]
-    processes = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", code], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(2)
+    ]
+    for process in processes:
+        assert process.stdin
+        process.stdin.write("hashes\n")
+        process.stdin.flush()
     outputs = [process.communicate()[0].split() for process in processes]
     assert sorted("hash_rows" in output for output in outputs) == [False, True]
 
 
 def test_a_recipe_waits_for_its_own_kernels_only():
     recipe = convert_recipe({"name": "x", "stages": [{"kind": "exact_dedup"}], "output": {"formats": []}}, "x")
-    assert [part.name for part in parts_of(recipe, "cpu")] == ["exact_dedup", "language", "read"]
-    assert [part.name for part in parts_of(recipe, "gpu")] == ["read"]
+    assert recipe_groups(recipe, "cpu") == [
+        "json_lines", "language", "leaders", "hashes", "utf8", "file_ranges",
+    ]  # fmt: skip
+    assert recipe_groups(recipe, "gpu") == ["json_lines", "language", "utf8", "file_ranges"]
 
 
-def test_stages_with_large_files_and_of_other_packages_are_left_to_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    recipe = load_recipe(write_stages_of_every_kind(tmp_path))
-    names = [part.name for part in parts_of(recipe, "cpu")]
-    assert {"perplexity", "select"} <= {*names}
-    monkeypatch.setattr(warm_up, "MAX_BYTES", 10)
-    monkeypatch.setitem(warm_up.STAGES, "select", STAGES["mix"])
-    assert {"perplexity", "select"} & {part.name for part in parts_of(recipe, "cpu")} == set()
+def test_stages_name_groups_that_exist(tmp_path: Path):
+    path = write_stages_of_every_kind(tmp_path)
+    assert {group for stage in load_recipe(path).stages for group in stage.kernels()} <= set(GROUPS)
 
 
-@pytest.mark.parametrize(
-    ("part", "message"),
-    [(Part("nothing", {}), "KeyError: 'nothing'"), (SimpleNamespace(run=partial(os._exit, 1)), "BrokenProcessPool")],
-)
-def test_a_part_that_cannot_be_compiled_is_one_message(part: Any, message: str):
-    with pytest.raises(EngineError, match=f"a kernel could not be compiled: {message}"):
-        warm_up._compile([part], 1, Progress())
+def test_a_group_that_cannot_be_compiled_is_named():
+    with pytest.raises(EngineError, match="the kernels of nothing could not be compiled: KeyError: 'nothing'"):
+        warm_up.warm_up(["nothing"], Progress(), 1)
 
 
-def test_a_kernel_that_is_not_compiled_is_named_and_not_called():
-    @kernel
-    def twice(number):
-        return 2 * number
-
-    with not_compiling() as missing, pytest.raises(EngineError, match="twice is not compiled"):
-        twice(os.getpid() % 2 + time.time())  # a float
-    assert [name.rpartition(".")[2] for name in missing] == ["twice"]
-
-
-class Labels(Progress):
-    """A display that notes what it shows."""
-
-    def __init__(self) -> None:
-        self.labels: list[str] = []
-
-    @contextmanager
-    def watch(self, label: str, *arguments: Any, **settings: Any) -> Iterator[None]:
-        self.labels.append(label)
-        yield
-
-
-def test_a_kernel_that_is_compiled_in_a_call_is_shown():
-    def half(number):
-        return number / 2
-
-    shown, compiled = Labels(), kernel(half)
-    compiled._cache.has = lambda sig: False
-    with shown_by(shown):
-        assert compiled(3) == compiled(3) == 1.5
-    assert shown.labels == [LABEL]
-
-
-def test_a_marker_spares_the_look_for_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    calls: list[int] = []
+def test_a_group_is_missing_until_it_has_its_marker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(warm_up, "FOLDER", tmp_path)
     monkeypatch.setattr(warm_up, "is_installed", lambda: False)
-    monkeypatch.setitem(warm_up.OTHERS, "count", lambda: calls.append(1))
-    parts = [Part("count", {})]
-    assert warm_up.warm_up(parts, 1, Progress()) == warm_up.warm_up(parts, 1, Progress()) == []
-    assert calls == [1]
-    monkeypatch.setattr(warm_up, "FOLDER", tmp_path / "empty")
+    assert missing_groups(["hashes", "utf8"]) == ["hashes", "utf8"]
+    (tmp_path / "groups").mkdir()
+    (tmp_path / "groups" / "hashes.json").write_text("{}")
+    assert missing_groups(["hashes", "utf8"]) == ["utf8"]
     monkeypatch.setattr(warm_up, "is_installed", lambda: True)
-    warm_up.warm_up(parts, 1, Progress())
-    assert calls == [1]
+    assert missing_groups(["hashes", "utf8"]) == []
+
+
+def test_a_notebook_shows_the_kernels_of_a_stage_in_its_line(monkeypatch: pytest.MonkeyPatch, capsys: Any):
+    shown: list[Any] = []
+    line = NotebookLine(lambda data, **_: shown.append(data))
+    monkeypatch.setattr(progress, "_of_notebook", lambda: line)
+    monkeypatch.setattr(warm_up, "missing_groups", lambda groups: ["measures"])
+    monkeypatch.setattr(warm_up, "warm_up", lambda groups, display, workers: display.log("compiling kernels"))
+    warm_up.warm_up_stage(Filter(rules="gopher"), load_engine("cpu"))
+    assert "compiling kernels" in shown[-1]["text/html"] and "done in" in shown[-1]["text/html"]
+    assert capsys.readouterr().err == ""

@@ -19,24 +19,24 @@ from curation.base.system.memory import read_processors
 from curation.base.system.progress import ProgressLines
 from curation.base.system.terminal import print_line
 from curation.kernels.cache import INSTALLED, INSTALLED_KEY, KEY, WHEEL_CPU, WHEEL_FEATURES
-from curation.running.warm_up import all_parts, warm_up
+from curation.stages.warm_up import GROUPS, warm_up
 
 MODULE = "tests.scripts.wheel_kernels"  # `__name__` is `__main__` if Python runs it
 
 
-def compile_for_others(names: Sequence[str]) -> dict[str, bytes]:
-    """Compile the kernels of these parts for x86-64-v3, and return the files of their cache: name -> content."""
+def compile_for_others(groups: Sequence[str]) -> dict[str, bytes]:
+    """Compile groups of kernels for x86-64-v3, and return the files of their cache: name -> content."""
     with TemporaryDirectory() as folder:
         cpu = {"NUMBA_CPU_NAME": WHEEL_CPU, "NUMBA_CPU_FEATURES": ",".join(f"+{name}" for name in WHEEL_FEATURES)}
-        command = [sys.executable, "-m", MODULE, *names]
+        command = [sys.executable, "-m", MODULE, *groups]
         subprocess.run(command, env=os.environ | cpu | {"NUMBA_CACHE_DIR": folder}, check=True)
         [made] = Path(folder).iterdir()
         return {path.name: path.read_bytes() for path in made.iterdir() if path.is_file()}
 
 
-def compile_for_wheel(names: Sequence[str]) -> Path:
-    """Compile the kernels of these parts into INSTALLED, in place of what is there, and return that folder."""
-    files = compile_for_others(names)
+def compile_for_wheel(groups: Sequence[str]) -> Path:
+    """Compile groups of kernels into INSTALLED, in place of what is there, and return that folder."""
+    files = compile_for_others(groups)
     shutil.rmtree(INSTALLED, ignore_errors=True)
     INSTALLED.mkdir()
     for name, content in (files | {INSTALLED_KEY: KEY.encode()}).items():
@@ -46,7 +46,6 @@ def compile_for_wheel(names: Sequence[str]) -> Path:
 
 if __name__ == "__main__":
     if sys.argv[1:]:
-        parts = [part for part in all_parts() if part.name in sys.argv[1:]]
-        warm_up(parts, read_processors(), ProgressLines())
+        warm_up(sys.argv[1:], ProgressLines(), read_processors())
     else:
-        print_line(compile_for_wheel(sorted({part.name for part in all_parts()})))
+        print_line(compile_for_wheel(list(GROUPS)))

@@ -245,9 +245,9 @@ def test_a_rule_on_a_count(tmp_path):
 
 def test_columns_and_kernels_of_counts():
     stage = MeasureStage(names=("words",), personal_data=("email",))
-    assert stage.writes() == {"words": "int64", "email_count": "int64"}
+    assert stage.writes() == {"words": "int64", "email_count": "int64"} and stage.kernels() == ("measures",)
     alone = MeasureStage(personal_data=("email", "ssn"))
-    assert alone.writes() == {"email_count": "int64", "ssn_count": "int64"}
+    assert alone.writes() == {"email_count": "int64", "ssn_count": "int64"} and alone.kernels() == ()
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,7 @@ def test_the_plan_tells_how_texts_are_compared():
     ]  # fmt: skip
     sample = StageSample(1, 1000)
     assert stage.forecast(sample).scratch_bytes > SubstringDedup().forecast(sample).scratch_bytes + 1000
+    assert {*stage.kernels()} == {"span_records", "span_masks", "leaders", "file_ranges"}
 
 
 def test_a_wrong_way_is_refused():

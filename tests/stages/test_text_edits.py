@@ -287,6 +287,9 @@ def test_the_version_of_ftfy_is_part_of_a_run():
     ftfy = needs("ftfy")
     assert Rewrite(repair="mojibake").computed_with() == {"ftfy": ftfy.__version__}
     assert Rewrite(replace=NOTES).computed_with() == Rewrite(unicode="nfc").computed_with() == {}
+    assert Rewrite(replace=NOTES).kernels() == () and Rewrite(entities="decode", unicode="nfc").kernels() == (
+        "rewrite",
+    )
 
 
 def test_a_missing_ftfy_is_one_message(monkeypatch: pytest.MonkeyPatch):

@@ -53,9 +53,9 @@ from curation.running.planning.frame_inputs import frames_as_files, recipe_of
 from curation.running.planning.plan import check_stages
 from curation.running.planning.survey import kept_share, survey_inputs
 from curation.running.planning.survey_numbers import FileKind, Sampled, StageSurvey, Survey
-from curation.running.warm_up import parts_of, warm_up
 from curation.stages import CorpusStage
 from curation.stages.rows.language import unlabelled_line
+from curation.stages.warm_up import warm_up_recipe
 from curation.tokens.forms.writing import check_forms
 from curation.tokens.tokenization import Tokenizer, load_tokenizer
 from curation.tokens.tokenizer_notes import special_tokens_line
@@ -270,7 +270,7 @@ def _estimate(recipe: Recipe, folder: Path, engine: str, workers: int, progress:
     choice = choose_engine("auto" if engine == "gpu" else engine)
     device = device_name() if choice.name == "gpu" else ""
     cpu, all_processors = load_engine("cpu"), read_processors()
-    warm_up(parts_of(recipe, "cpu"), min(workers or all_processors, all_processors), progress or Progress())
+    warm_up_recipe(recipe, "cpu", min(workers or all_processors, all_processors), progress or Progress())
     survey = survey_inputs(recipe, files, cpu, tokenizer)
     resources = find_resources(cpu, "cpu", workers, "auto", len(files))
     processors = min(resources.workers, all_processors)

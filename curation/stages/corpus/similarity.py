@@ -19,7 +19,7 @@ from curation.base.contract import TEXT, Engine, Result, Text
 from curation.base.system.damage import damaged
 from curation.kernels.rewrite import VISIBLE, RewriteSteps
 from curation.kernels.word_breaks import PIECES
-from curation.stages.words import divides, split_words, with_parts
+from curation.stages.words import divides, kernels_of, split_words, with_parts
 
 if TYPE_CHECKING:  # the stages import this module
     from curation.stages.outcome import Corpus
@@ -240,6 +240,13 @@ def _append_files(sources: Sequence[Path], path: Path) -> None:
 def compared_text(engine: Engine, text: Text, settings: ShingleSettings) -> Text:
     """Return the texts whose words, or characters, are compared."""
     return split_words(engine, engine.rewrite(text, settings.steps)[0], settings.words)
+
+
+def kernels_of_text(compare: str, words: str) -> tuple[str, ...]:
+    """Return the groups of kernels of `joined_text`, for `Stage.kernels`."""
+    if divides(words):
+        return (*kernels_of(words), "measures", "rewrite")
+    return () if compare == "exact" else ("rewrite",)
 
 
 def joined_text(engine: Engine, text: Text, settings: ShingleSettings) -> Text:

@@ -35,7 +35,7 @@ from curation.stages.exact.evaluation_items import (
 from curation.stages.exact.leak_stage import LeakStage
 from curation.stages.exact.leaks import LeakRule
 from curation.stages.outcome import StageCount
-from curation.stages.words import check_words
+from curation.stages.words import check_words, kernels_of
 
 REMOVES = ("document", "span")
 MAX_DOCUMENTS = 1000  # largest setting: tasks hold this many texts per n-gram in memory
@@ -134,6 +134,10 @@ class Decontaminate(LeakStage, frozen=True, kw_only=True, tag="decontaminate"):
             for field in entry.__struct_fields__:
                 if field not in ("path", *READING) and getattr(entry, field) != getattr(FilesInput(path="x"), field):
                     raise ValueError(f"{field} of {shown(entry.path)} has no meaning in evaluation_files; leave it out")
+
+    def kernels(self) -> tuple[str, ...]:
+        rewriting = () if self.compare == "exact" else ("rewrite",)
+        return (*kernels_of(self.words), "hashes", "measures", "shingles", "ngram_table", *rewriting)
 
     def rule_of(self) -> LeakRule:
         return LeakRule(

@@ -182,6 +182,9 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
     def writes(self) -> dict[str, str]:
         return {self.copies_column: "int64"} if self.copies_column else {}
 
+    def kernels(self) -> tuple[str, ...]:
+        return ("hashes", "leaders", *(("rewrite",) if self.compare in ("lowercase", "visible") else ()))
+
     def check(self, inputs: Sequence[str]) -> None:
         """Raise RecipeError for an index that is missing or has other settings."""
         if self.index:

@@ -119,6 +119,9 @@ class LineDedup(CorpusStage, frozen=True, kw_only=True, tag="line_dedup"):
         """Whether verdicts depend on the number of documents with a key."""
         return self.documents > SEEN_BEFORE
 
+    def kernels(self) -> tuple[str, ...]:
+        return ("unit_spans", "hashes", "leaders", *(() if self.compare == "exact" else ("rewrite",)))
+
     def check(self, inputs: Sequence[str]) -> None:
         """Raise RecipeError for an index that is missing or has other settings."""
         if self.index:

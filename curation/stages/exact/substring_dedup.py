@@ -120,6 +120,10 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
         if self.min_kept < 0:
             raise ValueError(f"min_kept must be 0 (remove no document) or more characters, not {self.min_kept}")
 
+    def kernels(self) -> tuple[str, ...]:
+        verified = ("leaders", "file_ranges") if self.verify == BYTES else ()
+        return ("span_records", "span_masks", *verified, *(("unit_spans",) if BOUNDS[self.bounds] else ()))
+
     def check(self, inputs: Sequence[str]) -> None:
         """Raise RecipeError for an index that is missing or has another length."""
         if self.index:

@@ -53,6 +53,7 @@ from curation.stages.corpus.similarity import (
     Similarity,
     Unchecked,
     joined_text,
+    kernels_of_text,
 )
 from curation.stages.corpus.stored_drops import count_below, matched_drops, stored_drops
 from curation.stages.near import near_groups, near_pairs
@@ -210,6 +211,11 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
 
     def reads(self) -> tuple[str, ...]:
         return policy_columns(self.keep)
+
+    def kernels(self) -> tuple[str, ...]:
+        by_check = {"exact": ("shingles", "file_ranges"), "signature": ("signatures",), "none": ()}
+        own = kernels_of_text(self.compare, self.words)
+        return (*own, "band_keys", "leaders", "pairs", *by_check[self.verify])
 
     def check(self, inputs: Sequence[str]) -> None:
         """Check `keep` and `index`. Raises RecipeError for an unknown input, or an index that is missing or has other

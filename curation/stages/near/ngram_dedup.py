@@ -17,7 +17,7 @@ from curation.base.system.sealed import read_sealed, write_sealed
 from curation.kernels.ngrams import FREE, pass_documents
 from curation.stages.base import CorpusStage, Function, Phase
 from curation.stages.corpus.key_ranges import divide, once, row_type
-from curation.stages.corpus.similarity import COMPARISONS, ShingleSettings, for_texts, joined_text
+from curation.stages.corpus.similarity import COMPARISONS, ShingleSettings, for_texts, joined_text, kernels_of_text
 from curation.stages.corpus.stored_drops import read_drops, write_drops
 from curation.stages.outcome import Corpus, Decision, StageCount
 from curation.stages.words import check_words
@@ -84,6 +84,9 @@ class NgramDedup(CorpusStage, frozen=True, kw_only=True, tag="ngram_dedup"):
             raise ValueError(f"compare: no comparison {self.compare!r}{nearest(self.compare, COMPARISONS)}")
         if self.max_memory_bytes < 1:
             raise ValueError(f"max_memory_bytes must be at least 1, not {self.max_memory_bytes}")
+
+    def kernels(self) -> tuple[str, ...]:
+        return ("measures", *kernels_of_text(self.compare, self.words), "shingles", "ngram_dedup")
 
     @property
     def settings(self) -> ShingleSettings:

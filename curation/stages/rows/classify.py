@@ -102,6 +102,9 @@ class Classify(ScoringStage, frozen=True, kw_only=True, tag="classify"):
     def _is_encoder(self) -> bool:
         return is_encoder_path(self.model)
 
+    def kernels(self) -> tuple[str, ...]:
+        return () if self._is_encoder else ("language",)
+
     def writes(self) -> dict[str, str]:
         return {self.column: "double"}
 

@@ -22,6 +22,7 @@ from curation.rules.groups import GroupedRule, groups_in, of_all_documents
 from curation.rules.rule_lists import (
     check_lists,
     list_files,
+    list_kernels,
     list_warnings,
     lists_in,
     sizes_of,
@@ -32,7 +33,7 @@ from curation.stages.outcome import Outcome, StageCount
 from curation.stages.rows.normalized import COUNTS, Normalized, normalize
 from curation.stages.rows.scripts import OF_WORDS, count_unlisted
 from curation.stages.rows.token_counts import check_tokenizer, check_use, measured, tokenizer_files
-from curation.stages.words import Split, check_words, divides, merged, split_column, split_words
+from curation.stages.words import Split, check_words, divides, kernels_of, merged, split_column, split_words
 
 COUNTED = ("characters", "unspaced_characters")  # of all documents; their ratio tells whether rules on words make sense
 
@@ -85,6 +86,11 @@ class Filter(RowStage, frozen=True, kw_only=True, dict=True, tag="filter"):
         """Return the columns besides `text` and `id` that the rules need."""
         columns = [name for rule in self.expanded for name in rule.columns]
         return tuple(name for name in dict.fromkeys(columns) if name not in (TEXT, ID))
+
+    def kernels(self) -> tuple[str, ...]:
+        scripts = ("scripts",) if divides(self.words) and self.measures else ()
+        edits = ("rewrite",) if self.normalized_measures else ()
+        return ("measures", *scripts, *edits, *kernels_of(self.words), *list_kernels(self.expanded))
 
     def files(self) -> dict[str, str]:
         return list_files(self.expanded) | tokenizer_files(self.measures, self.tokenizer)

@@ -112,6 +112,9 @@ class Language(RowStage, frozen=True, kw_only=True, tag="language"):
         """The labels of the model that are kept; none if all are."""
         return labels_of(self.keep, self.model, "keep")
 
+    def kernels(self) -> tuple[str, ...]:
+        return ("language", "measures", "rewrite") if self.normalize else ("language",)
+
     def writes(self) -> dict[str, str]:
         return {self.column: "large_string", f"{self.column}_probability": "double"}
 

@@ -23,6 +23,7 @@ from curation.rules.grammar import DIVIDED
 from curation.rules.rule_lists import (
     check_lists,
     list_files,
+    list_kernels,
     list_warnings,
     lists_in,
     sizes_of,
@@ -41,7 +42,7 @@ from curation.stages.base import Function, RowStage, ShownRules, Stage, counts_l
 from curation.stages.outcome import Outcome, StageCount
 from curation.stages.rows.language import labels_of
 from curation.stages.rows.token_counts import check_tokenizer, check_use, measured, tokenizer_files
-from curation.stages.words import check_words, divides, split_column
+from curation.stages.words import check_words, divides, kernels_of, split_column
 
 MAX_CHARACTERS = 1000  # of a unit that language identification reads, as in the stage `language`
 TOO_MUCH = "too_much_removed"
@@ -117,6 +118,16 @@ class Lines(RowStage, frozen=True, kw_only=True, dict=True, tag="lines"):
     def expanded(self) -> tuple[UnitRule, ...]:
         """The single rules, in the order in which they are applied."""
         return expand_unit_rules(self.rules)
+
+    def kernels(self) -> tuple[str, ...]:
+        return (
+            "units",
+            "measures",
+            *kernels_of(self.words),
+            *(("hashes",) if REPEATS in self.measures else ()),
+            *(("language",) if self._languages else ()),
+            *list_kernels(self.expanded),
+        )
 
     def files(self) -> dict[str, str]:
         files = list_files(self.expanded) | tokenizer_files(self.measures, self.tokenizer)

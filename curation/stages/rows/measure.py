@@ -26,7 +26,7 @@ from curation.stages.rows.scripts import (
 )
 from curation.stages.rows.token_counts import check_tokenizer, check_use, measured, tokenizer_files
 from curation.stages.rows.word_list import COLUMN, check_listed_words, list_files, load_words, word_rates
-from curation.stages.words import check_words
+from curation.stages.words import check_words, kernels_of
 
 
 class MeasureStage(RowStage, frozen=True, kw_only=True, tag="measure"):
@@ -102,6 +102,15 @@ class MeasureStage(RowStage, frozen=True, kw_only=True, tag="measure"):
         """The names of the measures that the stage writes."""
         others = self.listed_words or self.personal_data or self.script or self.script_shares
         return self.names or (() if others else tuple(Measure.__members__))
+
+    def kernels(self) -> tuple[str, ...]:
+        measures = ("measures",) if self.measures or self.listed_words else ()
+        return (
+            *measures,
+            *(("scripts",) if self.script or self.script_shares else ()),
+            *kernels_of(self.words),
+            *(("rewrite", "shingles", "ngram_table") if self.listed_words else ()),
+        )
 
     def files(self) -> dict[str, str]:
         return list_files(self.listed_words) | tokenizer_files(self.names, self.tokenizer)

@@ -107,6 +107,9 @@ class Perplexity(ScoringStage, frozen=True, kw_only=True, tag="perplexity"):
     def _is_causal(self) -> bool:
         return is_encoder_path(self.model)
 
+    def kernels(self) -> tuple[str, ...]:
+        return () if self._is_causal else ("language_model",)
+
     def writes(self) -> dict[str, str]:
         return {self.column: "double"}
 

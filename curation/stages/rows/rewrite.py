@@ -140,6 +140,9 @@ class Rewrite(RowStage, frozen=True, kw_only=True, tag="rewrite"):
         named = self.markup == "strip" or self.whitespace in HOST_WHITESPACE
         return bool(self.replace) or named or any(value != "keep" for value in options)
 
+    def kernels(self) -> tuple[str, ...]:
+        return () if self.steps == RewriteSteps() else ("rewrite",)
+
     def computed_with(self) -> dict[str, str]:
         return {} if self.repair == "keep" else mojibake.facts()
 

@@ -164,6 +164,9 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
             "that finds none is refused"
         ]
 
+    def kernels(self) -> tuple[str, ...]:
+        return ("hashes",)
+
     def files(self) -> dict[str, str]:
         if not self.tokens:
             return {}

@@ -157,6 +157,9 @@ class Select(CorpusStage, frozen=True, kw_only=True, tag="select"):
     def reads(self) -> tuple[str, ...]:
         return tuple(name for name in (self.column, self._grouped_by) if name)
 
+    def kernels(self) -> tuple[str, ...]:
+        return ("hashes",) if self._is_grouped or not (self.column or self.max_bytes) else ()
+
     def keys(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:
         if self.max_bytes:
             return {SIZE: engine.byte_lengths(frame[TEXT])}

@@ -146,6 +146,9 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
     def reads(self) -> tuple[str, ...]:
         return (self.column, *policy_columns(self.keep))
 
+    def kernels(self) -> tuple[str, ...]:
+        return ("leaders", "pairs")
+
     def files(self) -> dict[str, str]:
         files = {self.centroids: known_sha256(self.centroids)} if self.centroids else {}
         if self.index:
