@@ -45,8 +45,8 @@ LOOKS = {
 SAME_VALUE = {
     "check_bytes": {"sound": "each thread stores False, and none reads it"},
     "find_unnormalised": {"needed": "each thread stores True, and none reads it"},
-    "find_unspaced": {"found": "each thread stores True, and none reads it"},
-    "claim_ngrams": {"found": "each thread stores 1, and none reads it"},
+    "find_unspaced": {"divided": "each thread stores True, and none reads it"},
+    "claim_ngrams": {"any_repeats": "each thread stores 1, and none reads it"},
     "compare_pieces": {"edited": "each thread stores True; one that reads False compares what it need not"},
     "look_up_tokens": dict.fromkeys(("flags", "too_long"), "each thread stores 1, and none reads it"),
     "note_seen": {"changed": "each thread stores True, and none reads it"},
