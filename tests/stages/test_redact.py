@@ -392,7 +392,7 @@ def test_a_run_counts_what_was_replaced(tmp_path):
         ("types: []", "types is empty; list one or more of email, ip_address"),
         ("types: [emails]", "no type 'emails' of personal data or secrets; did you mean email"),
         ("types: email", "Expected `array`"),
-        (f"replacement: '{'x' * 101}'", "replacement has 101 characters, expected at most 100: each match becomes this"),
+        (f"replacement: '{'x' * 101}'", "replacement has 101 characters, expected at most 100: each match becomes"),
         ("replacement: 'x@y'", "replacement must be text without digits"),
         ("replacement: '000-00-0000'", "replacement must be text without digits"),
         ("kinds: [email]", "unknown field `kinds`"),
