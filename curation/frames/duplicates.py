@@ -83,7 +83,8 @@ def find_duplicates(frame: Any, stage: CorpusStage, text_column: str) -> Duplica
 
 
 def _pairs(drops: tuple[Drops, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the removed rows, ascending, the row kept in the place of each, and the values."""
+    """Return three arrays: the removed rows, ascending; the row kept in the place of each; and the value of each
+    removal."""
     parts = [
         (entry.row, np.full(len(entry.row), NO_ROW) if entry.index_folder else entry.partner, entry.value)
         for entry in drops
@@ -98,8 +99,8 @@ def _pairs(drops: tuple[Drops, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray
 def _links(
     engine: Engine, stage: CorpusStage, partner: np.ndarray, value: np.ndarray, columns: Mapping[str, pa.Array]
 ) -> dict[str, pa.Array]:
-    """Return for each pair the row that links the removed row to the chain, and the similarity of both; no columns for
-    a stage without chains."""
+    """Return two columns: for each pair, the row that links the removed row to the chain, and the similarity of the
+    two. For a stage without chains, return no columns."""
     settings = msgspec.to_builtins(stage)
     if not has_chains(settings):
         return {}

@@ -65,7 +65,7 @@ class HasColumns(Protocol):
 
     @property
     def columns(self) -> Any:
-        """The names, in the form of the library."""
+        """The names of the columns, in the library's type."""
 
 
 class HasType(Protocol):
@@ -345,9 +345,9 @@ def _runs(frame: Frame) -> list[tuple[str, int]]:
 
 
 def row_batches(engine: Engine, seen: Frame, lengths: np.ndarray | None = None) -> Sequence[slice]:
-    """Return the rows of each batch of a frame, which is as stages see it. The size of batches suits the engine; there
-    is at least one batch."""
-    if not len(seen) or hasattr(seen[TEXT].dtype, "categories"):  # each batch of categories has those of all rows
+    """Divide a frame, named as stages see it, into batches of a size that suits the engine. Return the rows of each
+    batch; there is at least one."""
+    if not len(seen) or hasattr(seen[TEXT].dtype, "categories"):  # a batch would have all categories
         return [slice(0, len(seen))]
     lengths = engine.byte_lengths(seen[TEXT]) if lengths is None else lengths
     return list(batches_by_size(np.cumsum(lengths), engine.batch_bytes(1)))
@@ -426,7 +426,7 @@ class Decided(NamedTuple):
 
 
 class _FrameDecision(NamedTuple):
-    """The part of a decision that concerns the rows of one frame."""
+    """The part of a corpus stage's decision that concerns the rows of one frame."""
 
     kept: np.ndarray  # bool, one per row
     cuts: Cuts | None  # rows are numbered from the first of the frame

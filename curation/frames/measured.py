@@ -25,7 +25,7 @@ from curation.stages import Filter, MeasureStage, RowStage, Stage
 from curation.stages.outcome import Outcome
 from curation.stages.words import divides
 
-CHECKED_ROWS = 16  # at least this many rows are checked, and one of 200
+CHECKED_ROWS = 16  # least number of checked rows; in large frames, one row in 200 is checked
 NOTE = "curation.measured"  # in frame.attrs: column of the text -> names of measures
 VERDICT = {"kept": "bool", "reason": "large_string", "value": "double", "bound": "double"}
 

@@ -53,9 +53,9 @@ def decide(measures: Measures, rules: Rules) -> Verdict:
 
 
 def rule_effects(measures: Measures, rules: Rules) -> Effects:
-    """Return for each bound of the rules percentiles and a histogram of its measure or ratio, and three numbers of
-    documents: those that it removes, that it removes if it is moved by 10 and 25 % in both directions, and that no
-    other rule removes.
+    """Return the effects of each bound of the rules: percentiles and a histogram of its measure or ratio, and numbers
+    of documents. These are the documents that the bound removes; those that it removes if it is moved by 10 and 25 % in
+    both directions; and those that no other rule removes.
 
     measures, rules   as in `decide`; rules on columns are skipped, and named in `skipped`
 

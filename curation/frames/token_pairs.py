@@ -119,7 +119,7 @@ def tokenize(
             "folder as output, or force=True, which replaces them"
         )
     if done:
-        _write_record(folder, _Record({}, done.pairs))  # a record that equals no call, also after a kill
+        _write_record(folder, _Record({}, done.pairs))  # no call has empty facts, so none reuses these pairs
         for pair in done.pairs:
             for suffix in (".bin", ".idx"):
                 remove(folder / f"{pair.prefix}{suffix}")
@@ -137,7 +137,8 @@ def tokenize(
 
 
 class _Record(msgspec.Struct):
-    """The facts that an equal call has, too, and the pairs, whose prefixes are relative to the folder."""
+    """The facts that a later call must share to reuse the pairs, and the pairs, whose prefixes are relative to the
+    folder."""
 
     facts: dict[str, Any]
     pairs: list[PairInfo]
@@ -188,7 +189,7 @@ def _hash_part(frame: Frame, text_column: str) -> str:
 def _write_part(frame: Frame, recipe: Recipe, text_column: str, work: Path) -> tuple[list[tuple[Path, Path]], str]:
     """Write the token files of one partition. Return the paths of these files by split, and the hash of the texts."""
     engine, seen, shares = engine_of(frame), as_stages_see(frame, text_column), recipe.output.splits
-    own = Path(mkdtemp(dir=work))  # of this attempt: a cluster may run a task twice
+    own = Path(mkdtemp(dir=work))  # a folder of this attempt only, because a cluster may run a task twice
     with token_files(recipe, engine, own, 0) as files:
         for rows in row_batches(engine, seen):
             batch = seen.iloc[rows]

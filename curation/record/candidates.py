@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Candidates for the samples in the report: some documents that row stages removed, per slice and reason. The report
-shows a few of them. The others have short texts, and tell which languages a rule removes (`lost_groups`).
+shows a few of them. From the starts of all their texts, `lost_groups` finds which languages a rule removes.
 
-Candidates are the texts with the smallest hashes, so they do not depend on how the input is divided into slices. Of
-texts with equal hashes one is a candidate.
+Candidates are the documents whose texts have the smallest hashes, so they do not depend on how the input is divided
+into slices. Of documents with equal hashes, one is a candidate.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def in_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """Return a column in another type. Empty strings are null in types that are not strings."""
+    """Return a column in another type. Empty strings become null if the new type is a number or bool."""
     if pa.types.is_large_string(column.type) and (pa.types.is_primitive(kind) or pa.types.is_boolean(kind)):
         column = pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column)
     return column.cast(kind)

@@ -302,13 +302,13 @@ def clear_work(folder: Path, kept: Collection[str] = (COLLECTED, ARRAY)) -> None
 
 
 def remove_work(folder: Path) -> None:
-    """Delete the work folder of a finished run, its mark and plan last. After an interruption, the next call thus knows
-    that the rest belongs to a run. All processes of an array call this function. A work folder of a person is not
-    deleted."""
+    """Delete the work folder of a finished run, its mark and plan last. So after an interruption, the next call knows
+    that the remaining files belong to a run. All processes of an array call this function. A work folder that no run
+    has made is not deleted."""
     fence()
     work = folder / WORK
     if work.is_dir() and _is_work_of_run(folder):
-        with suppress(FileNotFoundError):  # another process was faster
+        with suppress(FileNotFoundError):  # another process of the array deleted the path first
             for path in [*work.iterdir()]:
                 if path.name not in (MARK, PLAN):
                     delete(path)

@@ -25,7 +25,7 @@ from curation.stages.own_code import files_of
 from curation.tokens.tokenization import Tokenizer
 
 FACTS_OF_FILES = {"bytes": "size", "modified_ns": "modified time"}
-SHOWN_SETTINGS, SHOWN_FACTS = 10, 4  # changes shown in a message: of settings, and of facts, which are mostly files
+SHOWN_SETTINGS, SHOWN_FACTS = 10, 4  # most settings, and most other facts, that a message names
 INPUT = "input "  # prefix of the name of an input; no name of a stage begins so
 
 
@@ -90,7 +90,7 @@ def changed_facts(before: Identity, now: Identity) -> list[str]:
     changes = _changed_files(before.files, _without_new_facts(before.files, now.files))
     changes += changed_stage_files(before.stage_files, now.stage_files)
     changes += changed_keys(before.tokenizer, now.tokenizer, "tokenizer")
-    if before.recipe["stages"] == now.recipe["stages"]:  # otherwise revisions differ because stages differ
+    if before.recipe["stages"] == now.recipe["stages"]:  # other stages have other revisions
         changes += changed_keys(before.stage_revisions, now.stage_revisions, "stage_revisions")
     return changes
 

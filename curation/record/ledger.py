@@ -48,7 +48,7 @@ class SliceRecord(msgspec.Struct, kw_only=True):
     read_seconds: float = 0.0
     write_seconds: float = 0.0
     stages: list[StageCount] = []
-    slices: list[SliceRecord] = []  # of each slice, if a task has several; their counts of stages have only reasons
+    slices: list[SliceRecord] = []  # of each slice, if a task has several; their `stages` count only reasons
 
     @property
     def documents_read(self) -> int:
@@ -57,7 +57,8 @@ class SliceRecord(msgspec.Struct, kw_only=True):
 
     @property
     def whole_documents(self) -> int:
-        """Number of documents before they were split. Blank parts are rejected."""
+        """Number of documents before they were split. Blank parts of split documents are among `rejected`, so they are
+        added."""
         return self.documents_read - self.split - self.rejected + (self.blank if self.split else 0)
 
     def read_counts(self) -> tuple[int, int]:
@@ -71,7 +72,7 @@ SUMMED = ("rows", "lines", "rejected", "blank", "unsampled", "skipped", "split",
 
 
 class TotalsRecord(NamedTuple):
-    """A record of SliceTotals: its slice; whether it is a sum, or has only the damage of the slice; and the record."""
+    """A record with its slice. If `is_sum`, it has the sums of slices; else it has only the damage of this slice."""
 
     slice: int
     is_sum: bool

@@ -57,7 +57,7 @@ class Limits:
 
     @property
     def is_done(self) -> bool:
-        """Whether no more records must be counted, because the rest of the input is read whole."""
+        """Whether the rest of the input is read as a whole, so that no more records must be counted."""
         return not self.skip and self.limit is None and not self.budgets
 
     def reached(self) -> str:
@@ -68,13 +68,13 @@ class Limits:
     def apply(self, slices: Iterable[Slice]) -> Iterator[Slice]:
         """Yield the slices of the input up to the last slice that is read. Each slice tells which of its records are
         read."""
-        is_whole = False  # whether slices follow that are not counted
+        is_whole = False  # whether slices follow whose records are not counted
         for input_slice in slices:
             if self.is_done:
                 is_whole = True
                 yield input_slice
                 continue
-            if ended := self.reached():  # by earlier inputs
+            if ended := self.reached():  # a limit was reached before this slice
                 yield msgspec.structs.replace(input_slice, stop=0, ended_by=ended)
                 return
             limited = self._limited(input_slice)
@@ -103,7 +103,8 @@ class Limits:
         return msgspec.structs.replace(input_slice, skip=first) if first else input_slice
 
     def _stop(self, row: int, rows: int, positions: np.ndarray, sizes: np.ndarray) -> int | None:
-        """Return the record after the last one to read, if a limit ends in this batch; None if the batch is read whole.
+        """Return the record after the last one to read, if a limit ends in this batch; None if the batch is read to its
+        end.
 
         row, rows          first record of the batch in the slice, and the number of records
         positions, sizes   records that are documents after `sample`, and the bytes of their texts

@@ -39,9 +39,9 @@ MAX_VALUE = 100  # characters of a value of a carried column; longer values name
 
 KEPT_SAMPLES = 2_000
 MIN_DOCUMENTS = 10  # least documents of a group, also in the sample
-MIN_EXPECTED = 5  # least kept documents of a group in the sample, if it kept the share that others keep
+MIN_EXPECTED = 5  # least sampled documents that a group would keep if it kept the same share as the others
 MAX_SHARE = 0.1  # a group is lost if it keeps less than this part of the share that the others keep
-MIN_POINTS, MIN_TIMES = 0.1, 3  # by how much, and how many times, a rule removes more of a language than of others
+MIN_POINTS, MIN_TIMES = 0.1, 3  # least difference and ratio of the shares that a rule removes of two languages
 DEVIATIONS = 2.58  # standard deviations to the lower bound of a share: 99 % of a normal distribution are nearer
 MIN_OTHERS = 0.3  # least share of documents in languages of which the rule removes less
 MIN_LETTERS = 20  # least letters of a document with a script or language
@@ -233,7 +233,7 @@ def _line(kind: str, name: str, group: GroupTotals, others: float, is_plan: bool
 
 def _counted(number: float, is_exact: bool) -> str:
     whole = round(number)
-    rounded = whole - whole % 10 ** max(len(str(whole)) - 2, 0)  # down, so that it never exceeds an exact number
+    rounded = whole - whole % 10 ** max(len(str(whole)) - 2, 0)  # down, so that it never exceeds the exact one
     return f"{whole:,}" if is_exact else f"about {rounded:,}"
 
 
@@ -243,9 +243,9 @@ def _counted(number: float, is_exact: bool) -> str:
 def _unequal(
     judged: Sequence[tuple[SampledDocument, str | None]], stages: Mapping[str, Stage], is_plan: bool
 ) -> Iterator[tuple[float, str, str, str]]:
-    """Yield the warnings, each as the number of documents, "language", the language's name, and the line. A language
-    has at most one warning, about the rule that removes most of it. It is compared with the languages of which this
-    rule removes less."""
+    """Yield the warnings, each as the number of removed documents, "language", the language's name, and the line to
+    show. A language has at most one warning, about the rule that removes most of it. It is compared with the languages
+    of which this rule removes less."""
     groups = _groups([document for document, _ in judged], [name for _, name in judged])
     sampled = Counter((name, document.lost) for document, name in judged)
     total = sum(group.documents for group in groups.values())
@@ -271,7 +271,7 @@ def _unequal(
 
 
 def _remedy(language: str, reason: Reason, rule: Rule, texts: Sequence[str]) -> str:
-    """Return the advice about a rule that removes these texts in a language."""
+    """Return the advice for a warning: `rule` removes `texts`, which are in `language`."""
     if any("line" in measure for measure in rule.measures) and 2 * sum(map(is_wrapped, texts)) > len(texts):
         return "Most of them have wrapped lines: join the lines before this stage, as docs/how_to/texts.md shows"
     if isinstance(rule, GroupedRule):

@@ -44,13 +44,13 @@ class ReachedRows(NamedTuple):
 
 
 def group_column(number: int) -> str:
-    """Return the name of the column for the groups with this number in `groups_in`. No measure has a space in its
-    name."""
+    """Return the name of the column with group numbers, for the column `groups_in(rules)[number]`. It has a space, so
+    no measure has this name."""
     return f"group {number}"
 
 
 def values_schema(stages: Sequence[Stage]) -> pa.Schema | None:
-    """Return the schema of the rows of all filters: stage, row, whether rules on other things than measures remove the
+    """Return the schema of the rows of all filters: stage, row, whether a rule that is not on measures removes the
     document, groups, measures. None for a recipe without rules on measures."""
     filters = [stage for stage in stages if isinstance(stage, RowStage) and measured_rules(stage)]
     names = names_of(rule for stage in filters for rule in measured_rules(stage))
@@ -98,8 +98,9 @@ class WantedRows(NamedTuple):
 
 
 def read_rows(wanted: Sequence[WantedRows]) -> list[tuple[np.ndarray, pa.Table]]:
-    """Return for each filter which of its `places` reached it (bool), and a table with the rows of these places in this
-    order, followed by the rows at its `positions`. Each file is opened once for all filters."""
+    """Return two results for each filter. The first tells which of its `places` reached it (bool). The second is a
+    table: the rows of these places, in the order of `places`, then the rows at its `positions`. Each file is opened
+    once for all filters."""
     ends = [np.cumsum(each.reached.counts) for each in wanted]
     found = [np.zeros(len(each.places), bool) for each in wanted]
     tables: list[list[pa.Table]] = [[] for _ in wanted]
@@ -135,8 +136,9 @@ def _batches_by_stage(folder: Path, number: int) -> dict[int, list[pa.RecordBatc
 
 
 def _taken(own: pa.Table, number: int, wanted: WantedRows, end: int, found: np.ndarray) -> pa.Table:
-    """Return the wanted rows of a slice, with their order, and set `found` for the places that are in the slice. `own`
-    has all rows of the slice; they are the last of the first `end` rows of the filter."""
+    """Return the wanted rows of the slice `number`, with the column ORDER: their places in the result. Set `found` to
+    true for the places that the slice has. `own` has all rows of the slice. They end before position `end` among all
+    rows of the filter."""
     _, places, positions = wanted
     stored = own.column(ROW).to_numpy()
     asked = np.array([k for k, (of, _) in enumerate(places) if of == number], np.int64)

@@ -11,7 +11,7 @@ from curation.reading.source_files import SourceFile
 from curation.reading.streams import DamageError
 
 MIN_BLANK_SHARE = 0.01
-SHOWN_COLUMNS = 20  # columns of an input; each is compared with the names of all fields
+SHOWN_COLUMNS = 20  # most warnings per input: for each, the column's name is compared with those of all fields
 
 
 def null_columns(name: str, columns: Sequence[str], file: SourceFile, of: str) -> Iterator[str]:

@@ -244,7 +244,7 @@ class Partitions:
         layout = self._layouts.get(partition)
         if layout is None:
             if len(self._layouts) >= KEPT_LAYOUTS:
-                self._layouts.clear()  # threads that use a layout keep it
+                self._layouts.clear()  # threads that use a layout have their own reference to it
             layout = self._layouts[partition] = _read_layout(self.keys_path(partition))
         return layout
 
@@ -342,7 +342,7 @@ def _read_keys(file: FileIO, offset: int, rows: np.ndarray, out: np.ndarray) -> 
     if file.readinto(keys.view(np.uint8)) < keys.nbytes:
         raise IntegrityError(f"{file.name} ends too early: another program has written to it. Start over with --force")
     if keys is not out:
-        np.take(keys, rows - rows[0], out=out, mode="clip")  # other modes copy first
+        np.take(keys, rows - rows[0], out=out, mode="clip")  # with mode="raise", NumPy would write to a copy of `out`
 
 
 def with_ids(table: pa.Table, source: str | pa.Array, base: int, is_split: bool = False) -> pa.Table:

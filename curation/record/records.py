@@ -27,7 +27,7 @@ from curation.base.system.steps import Count, Every, bytes_read, each, listen
 
 RECORD, RUNNING = ".json", ".running"
 NOTE_SECONDS = 1.0
-NOTED_TASKS = 256  # at most, running tasks whose notes are read
+NOTED_TASKS = 256  # most running tasks whose notes are read
 Record = TypeVar("Record")
 
 
@@ -151,7 +151,8 @@ class RunningNote:
         self.batch, self.share = (documents, size), 0.0
 
     def part(self, share: float) -> None:
-        """Count a share of the batch as done. If a second slow stage begins again at 0, the higher share counts."""
+        """Count a share of the batch as done. The highest share so far counts, because a second slow stage begins again
+        at 0."""
         self.share = max(self.share, share)
         documents, size = (int(self.share * number) for number in self.batch)
         self._store(self.counts[0] + documents, self.counts[1] + size, self.counts[2])

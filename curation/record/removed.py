@@ -157,8 +157,8 @@ class RemovedStore(NamedTuple):
 
 
 def plan_kept_ids(folder: Path, duplicates: Sequence[RemovedRows]) -> list[tuple[KeptIds, RemovedRows]]:
-    """Divide the kept documents among tasks that look up their ids. Return, for each of `duplicates`, the ids of its
-    kept documents, and the first of `duplicates` that shares these ids."""
+    """Divide the kept documents among tasks that look up their ids. Return two values for each of `duplicates`: the ids
+    of its kept documents, and the first of `duplicates` whose kept documents are in the same segment or index."""
     groups: dict[str, list[RemovedRows]] = {}  # by the folder of the segment or the index
     for removed_rows in duplicates:
         groups.setdefault(_holder(removed_rows), []).append(removed_rows)
@@ -239,8 +239,8 @@ def _as_removed(
 def _duplicates_of_slice(
     number: int, removed: RemovedRows, opened: dict[Path, pa.Table]
 ) -> tuple[pa.Table, np.ndarray]:
-    """Return the removed rows of a slice, and their positions in its partition. `opened` has the partitions that are
-    open."""
+    """Return the removed rows of a slice, and their positions in its partition. `opened` has the tables of the
+    partitions that are already open, and gets that of this one."""
     partitions = removed.partitions
     start, stop = partitions.starts[number], partitions.starts[number + 1]
     bounds = np.array([start, stop], removed.row.dtype)  # bounds of another dtype would copy all rows

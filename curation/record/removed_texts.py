@@ -67,12 +67,12 @@ class AddedColumns(NamedTuple):
 
     @property
     def of_records(self) -> pa.Schema:
-        """All columns, with the text, as in the records of removed documents."""
+        """All these columns, with the text, as the records of removed documents have them."""
         return pa.schema([*self.documents, *self.told, pa.field(TEXT, pa.large_string())])
 
     @property
     def of_partitions(self) -> pa.Schema:
-        """The columns that partitions have, with the text."""
+        """These columns as partitions have them, with the text: those of `documents` only."""
         return pa.schema([*self.documents, pa.field(TEXT, pa.large_string())])
 
 

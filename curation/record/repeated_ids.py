@@ -3,8 +3,7 @@
 ids.
 
 The sample has the ids whose hash is 0 modulo a power of two, at most MODULUS. It does not depend on the order in which
-slices are added up. An id is twice in the sample if several documents have it. More copies would leave room for fewer
-ids, and double the error.
+slices are added up. The hash of an id is in the sample once, or twice if several documents have the id.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import pyarrow as pa
 from curation.base.contract import ID, TEXT, Engine, Frame
 from curation.reading.split_settings import ids_of_records
 
-MOST = 256  # distinct hashes of a sample; only one with MODULUS has more. The error with 128 to 256 is 6 to 9 %
+MOST = 256  # most distinct hashes of a sample, except with MODULUS. The error with 128 to 256 of them is 6 to 9 %
 MODULUS = 1024
 
 

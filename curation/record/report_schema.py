@@ -123,7 +123,7 @@ class _Tokens(msgspec.Struct):
     tokenizer: _Tokenizer
 
 
-# form -> split -> summary
+# output format -> split -> summary
 _Forms = msgspec.defstruct(
     "_Forms",
     [(name, dict[str, form.summary], {}) for name, form in FORMS.items()],  # type: ignore[name-defined]
@@ -189,7 +189,7 @@ class _Report(msgspec.Struct):
     funnel: str
     work_seconds: dict[str, float]
     versions: dict[str, str]
-    batch_bytes: Count  # of input, per task
+    batch_bytes: Count  # input bytes of a batch
     peak_memory_bytes: Count
     stage_files: dict[str, dict[str, Digest]]
     stage_revisions: dict[str, int]

@@ -75,7 +75,7 @@ class AllValues(msgspec.Struct, frozen=True):
 
 
 class TextSample(msgspec.Struct, frozen=True):
-    """An example of a removed or edited document, with the places that the page marks."""
+    """An example of a kept, removed or edited document, with the places that the report page marks."""
 
     id: str
     source: str
@@ -112,7 +112,7 @@ class Pair(msgspec.Struct, frozen=True):
 
 
 class Removed(msgspec.Struct, frozen=True):
-    """The samples of a reason."""
+    """Samples of the documents that a stage removed for one reason."""
 
     stage: str
     reason: str

@@ -113,7 +113,7 @@ class RowSums:
             start = int(self._firsts[number])
             if start >= high:
                 return
-            if number != self._opened[0]:  # many inputs may share a task
+            if number != self._opened[0]:  # many inputs may be in one task: its file is read once for all
                 self._opened = number, _cells_of(self._path(number))
             cells = self._opened[1]
             copies = len(cells) // 2
@@ -124,7 +124,7 @@ class RowSums:
 
 
 def _cells_of(path: Path) -> list[np.ndarray]:
-    """Return the cells of a file as bytes (uint8), through a memory map."""
+    """Return the arrays of a file as bytes (uint8), through a memory map."""
     with reading(path):
         data = map_file(path, np.uint8)
         count = int(data[:8].view(np.int64)[0]) // 8 - 1

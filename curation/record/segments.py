@@ -16,7 +16,7 @@ class Segment(NamedTuple):
     row_stages: tuple[int, ...]
     corpus_stages: tuple[int, ...]
     first: int  # number of stages before the segment
-    last: int  # `first` + number of its row stages
+    last: int  # number of stages before its corpus stages
 
 
 def cut_segments(stages: Sequence[Stage]) -> list[Segment]:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Warnings about rules for prose on inputs that are mostly source code, by a sample of their documents.
 
-A line is code by its form, such as a brace or a semicolon at its end, a call, an assignment or an import. So no list of
-programming languages is needed. Comments count only if there is little else, because many files begin with a licence.
+A line counts as code by its form, such as a brace or a semicolon at its end, a call, an assignment or an import. So no
+list of programming languages is needed. Comments count only if there is little else, because many files begin with a
+licence.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from curation.record.context import RunContext
 
 MERGED = 16  # tables of candidates in memory
-TASK_SLICES = 256  # slices, or records, per task; a run with no more needs no task
+TASK_SLICES = 256  # slices, or records, per task; a run with at most this many needs no task
 
 
 class TotalsJob(msgspec.Struct, frozen=True, kw_only=True):
