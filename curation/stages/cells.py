@@ -76,9 +76,9 @@ def refuse_cells(stages: Sequence[Stage], where: str) -> None:
 
 
 def sender(stages: Sequence[Stage]) -> Callable[[], Callable[[], None] | None]:
-    """Return a function that makes the initializer of worker processes, which defines the stages of cells; it makes
-    None without such stages. Stages are pickled only when processes start, so a run with threads may use functions that
-    cannot be pickled."""
+    """Return a function that makes the initializer of worker processes. The initializer defines the stages of cells in
+    a worker; it is None without such stages. Stages are pickled only when processes start, so a run with threads may
+    use functions that cannot be pickled."""
     return partial(_installer, [type(stage) for stage in stages if is_of_cell(type(stage))])
 
 
@@ -91,7 +91,7 @@ def _installer(classes: Sequence[Any]) -> Callable[[], None] | None:
     for each in classes:
         try:
             data = cloudpickle.dumps(each.function)
-        except Exception as error:  # of any object that the function uses
+        except Exception as error:  # pickling an object that the function uses may raise any error
             raise RecipeError(
                 f"{each.__name__}: the function cannot be sent to worker processes: {error}. Give "
                 f'scheduler="threads", or make what it uses inside the function. {CURE}'

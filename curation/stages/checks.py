@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of the values that a stage announces and returns. They convert the values to one form.
+"""Checks of the values that a stage announces and returns. They also convert these values to fixed types.
 
 The checks name the fault; `stage_errors` adds the name of the stage.
 """
@@ -31,7 +31,7 @@ from curation.stages.outcome import ADVICE, Corpus, Decision, Drops, Outcome
 from curation.stages.text_sizes import TOO_LARGE, TextsGrowError
 
 TAKEN = [name for name in RESERVED if name != "bytes"]  # "bytes" is also the name of a measure and its column
-UNREADABLE = (TypeError, ValueError, NotImplementedError, OverflowError)  # by Arrow, for values without a common type
+UNREADABLE = (TypeError, ValueError, NotImplementedError, OverflowError)  # of Arrow, for values without a common type
 PRESENT, DROPPED = 1, 2  # states of rows during a check of a decision; 0: not in the corpus
 
 
@@ -57,8 +57,8 @@ def stage_errors(stage: Stage) -> Iterator[None]:
 
 
 def _place_of(stage: Stage, error: Exception) -> str:
-    """Return the last line of the stage's own module or cell in the traceback, with the notes of the error; "" if there
-    is none, or for a stage of this package."""
+    """Return where the error happened: the last line of the stage's module or cell in the traceback, and the error's
+    notes; "" if there is no such line, or for a stage of this package."""
     module = type(stage).__module__
     frames = [] if module.startswith("curation.") else [*walk_tb(error.__traceback__)]
     own = [(frame.f_code, line) for frame, line in frames if frame.f_globals.get("__name__") == module]
@@ -275,7 +275,7 @@ def checked_decision(stage: CorpusStage, decision: object, corpus: Corpus) -> De
         raise StageError(f"decide() must return a Decision, not {type(decision).__name__}")
     if isinstance(decision.drops, Drops) or not isinstance(decision.drops, Sequence):
         raise StageError("drops must be a tuple of Drops, such as Decision((Drops(...),))")
-    state = corpus.present().view(np.uint8)  # true is PRESENT
+    state = corpus.present().view(np.uint8)  # rows of the corpus are 1, PRESENT
     drops = tuple(_checked_drops(entry, state) for entry in decision.drops)
     if any(len(entry.row) for entry in drops) and not stage.removes:
         raise StageError("decide() drops rows, but the class has removes = False. Set it to True")
@@ -315,7 +315,8 @@ def _checked_drops(drops: object, state: np.ndarray) -> Drops:
 
 
 def _one_each(name: str, values: Any, count: int, kinds: str) -> np.ndarray:
-    """Return one number per row, without a copy. `values` has one number per row, or one for all rows."""
+    """Return an array with one number per row, without a copy. `values` is such an array, or one number for all
+    rows."""
     array = np.asarray(values)
     if array.size and array.dtype.kind not in kinds:
         raise StageError(f"{name} must be {'integers' if kinds == 'iu' else 'numbers'}, not {array.dtype}")
@@ -334,7 +335,7 @@ def _check_ascending(row: np.ndarray) -> None:
 
 
 def _state_of(action: str, row: np.ndarray, state: np.ndarray) -> np.ndarray:
-    """Return the states of rows. Raises StageError for a row that is not in the corpus."""
+    """Return the state of each row, such as DROPPED. Raises StageError for a row that is not in the corpus."""
     outside = row[(row < 0) | (row >= len(state))]
     if not len(outside):
         states = state[row]

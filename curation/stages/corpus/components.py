@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Components:
-    """Components of `rows`, which are ascending. The label of a component is its smallest row."""
+    """Sets of `rows` (ascending) that chains of pairs join. The label of a component is its smallest row."""
 
     def __init__(self, engine: Engine, rows: np.ndarray) -> None:
         self.engine = engine
@@ -33,7 +33,7 @@ class Components:
             self.parent[roots] = roots[smallest]
 
     def _places(self, rows: np.ndarray) -> np.ndarray:
-        """Return the position of each row. Rows are looked up in ascending order, which misses the cache less often."""
+        """Return the position of each row in `self.rows`. Look-ups in ascending order miss the cache less often."""
         order = np.argsort(rows)
         places = np.empty(len(rows), np.int64)
         places[order] = np.searchsorted(self.rows, rows[order])

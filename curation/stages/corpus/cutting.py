@@ -37,8 +37,8 @@ class StoredCuts(NamedTuple):
     bytes: np.ndarray
 
     def of(self, partition: int) -> Cuts | None:
-        """Return the spans of a partition, as `load_cuts` does; None if there are none. Raises IntegrityError if they
-        are lost."""
+        """Return the spans of a partition, as `load_cuts` does; None if it has no spans. Raises IntegrityError if the
+        file of its spans is missing."""
         if not self.bytes[partition]:
             return None
         cuts = load_cuts(self.folder, partition)
@@ -100,7 +100,7 @@ def store_cuts(corpus: Corpus, cuts: Cuts) -> None:
 
 def _store(path: Path, values: np.ndarray, partition: int) -> None:
     values = values.astype(position_type(int(values.max()) + 1))
-    if not path.exists():  # else a task is run again
+    if not path.exists():  # it exists if a task is run again
         with commit(path) as temporary:
             save_array(temporary, values)
     elif not np.array_equal(load_mapped(path), values):

@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # the stages import this module
     from curation.stages.outcome import Corpus
 
 SORTED, JOINED = "sorted", "joined"  # phases
-# Folders: data of the slice groups, the index, its digests
+# Folders: data to compare documents, the files of the index, the digests of these files
 COMPARED, FILES, DESCRIBED = "compared", "files", "described"
 
 
@@ -123,7 +123,8 @@ def _sort_slice_group(
 
 
 def _ascending(keys: np.ndarray) -> np.ndarray:
-    """Return the stable order of keys of shape (n, width), by the first column, then by the next ones."""
+    """Return the positions of keys (shape (n, width)) in ascending order: by the first column, then by the next
+    ones."""
     return np.lexsort(keys.T[::-1])
 
 

@@ -68,7 +68,8 @@ def shown_policy(keep: Keep) -> str:
 
 
 def order_key(engine: Engine, frame: Frame, keep: Keep) -> dict[str, np.ndarray]:
-    """Return the key `ORDER`: the order of each row by its number or date, uint64; no key for another setting."""
+    """Return the key `ORDER`: the order of each row by its number or date, uint64. If `keep` names no column, return no
+    key."""
     if not isinstance(keep, dict):
         return {}
     [(policy, name)] = keep.items()
@@ -76,13 +77,13 @@ def order_key(engine: Engine, frame: Frame, keep: Keep) -> dict[str, np.ndarray]
     if policy == "newest":
         return {ORDER: orders_of_dates(as_strings(column, name))}
     is_number = has_kind(column.type, "number") or has_kind(column.type, "truth")
-    is_number &= not pa.types.is_null(column.type)  # a column of nulls has all kinds
+    is_number &= not pa.types.is_null(column.type)  # for a column of nulls, `has_kind` is always true
     return {ORDER: orders_of_numbers(column if is_number else as_strings(column, name))}
 
 
 def value_counts(corpus: Corpus, keep: Keep) -> dict[str, int]:
-    """Return how many documents have no value, and how many a value that cannot be read; no counts for another
-    setting."""
+    """Return the number of documents without a value, and with a value that cannot be read; empty if `keep` names no
+    column."""
     if not isinstance(keep, dict):
         return {}
     counts = dict.fromkeys(COUNTS, 0)
@@ -238,7 +239,7 @@ def _times(fields: dict[str, pa.Array]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _is_name(month: pa.Array | None) -> bool:
-    """Return whether the months are names. The first month decides, because all dates of a form are alike."""
+    """Return whether the months are names or numbers. All dates of one form are alike, so the first month decides."""
     return month is not None and len(month) > 0 and month[0].as_py().isalpha()
 
 
@@ -262,8 +263,8 @@ def _microseconds(fields: dict[str, pa.Array]) -> np.ndarray:
 
 
 def split_rank(keys: np.ndarray) -> np.ndarray:
-    """Return the rank of each row, lowest for the highest order, and shrink `keys` to its first two columns. This frees
-    the memory of the third column, because the array may hold all rows."""
+    """Return the rank of each row by its order, which is the third column of `keys`. The highest order has the lowest
+    rank. `keys` is shrunk to two columns: it may hold all rows, so this frees much memory."""
     rank = _as_rank(keys[:, 2])
     flat = keys.reshape(-1)
     for batch in batches_of(len(keys)):

@@ -177,7 +177,7 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
 
     def reads(self) -> tuple[str, ...]:
         names = [*self.key_columns, *policy_columns(self.keep)]
-        return tuple(name for name in dict.fromkeys(names) if name not in (ID, TEXT))  # every document has these
+        return tuple(name for name in dict.fromkeys(names) if name not in (ID, TEXT))  # every document has both
 
     def writes(self) -> dict[str, str]:
         return {self.copies_column: "int64"} if self.copies_column else {}
@@ -311,8 +311,8 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
             self._store_copies(corpus, task)
 
     def _store_copies(self, corpus: Corpus, task: int) -> None:
-        """Write the column with the sizes of groups for the rows of a slice group. Rows without duplicates have size
-        1."""
+        """Write the number of documents with the key of each row, for the rows of a group of slices. It is 1 without
+        duplicates."""
         first, last = slice_group_starts(corpus)[task : task + 2].tolist()
         copies = np.ones(last - first, np.int64)
         for reducer in range(reducer_count(corpus)):
@@ -348,7 +348,7 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
 
     @property
     def _unit(self) -> str:
-        """What duplicates share, as readable text."""
+        """The noun for what duplicates share, as in the report: the text or the columns."""
         return "key" if self.column else "text"
 
     def warnings(self, count: StageCount) -> list[str]:

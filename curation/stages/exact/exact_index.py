@@ -58,7 +58,7 @@ def _places(high: np.ndarray, low: np.ndarray, wanted_high: np.ndarray, wanted_l
     first = np.searchsorted(high, wanted_high, side="left")
     count = np.searchsorted(high, wanted_high, side="right") - first
     place = np.full(len(wanted_high), -1, np.int64)
-    for step in range(int(count.max(initial=0))):  # more than one only if 64 bits of different texts are equal
+    for step in range(int(count.max(initial=0))):  # more than one step only if different texts have equal first 64 bits
         chosen = np.flatnonzero((count > step) & (place < 0))
         equal = chosen[low[first[chosen] + step] == wanted_low[chosen]]
         place[equal] = first[equal] + step

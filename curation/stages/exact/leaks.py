@@ -42,7 +42,7 @@ WINDOW = 1 << 20  # characters of texts that are searched at once
 OVERLAP = 1 << 14  # characters that two windows of a long text share
 WHOLE_QUESTION = -1  # stands for the n-grams of a short question
 SHOWN_CHARACTERS = 1000  # of a matched text
-CONTEXT_CHARACTERS = 60  # shown before and after a match
+CONTEXT_CHARACTERS = 60  # characters shown before and after a match
 
 
 class LeakRule(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,10 +89,10 @@ class _Evidence:
         self.words: set[str] = set()  # matched words, without words of common n-grams
         self.text: list[str] = []  # the longest run of matched words
         self.spans: set[tuple[int, int]] = set()  # spans to cut
-        self.answered = self.is_all = False  # is_all: nothing else is in the document
+        self.answered = self.is_all = False  # is_all: the document has no other words
 
 
-_Found = dict[int, _Evidence]  # by item
+_Found = dict[int, _Evidence]  # item -> evidence
 
 
 class _WordWindow(NamedTuple):
@@ -102,7 +102,7 @@ class _WordWindow(NamedTuple):
     words: list[str]
     before: int
     is_all: bool
-    ends: np.ndarray  # characters before each word, and in all
+    ends: np.ndarray  # characters before each word, then their total
 
 
 class LeakSearch(NamedTuple):
@@ -164,15 +164,15 @@ def find_questions(engine: Engine, texts: Sequence[str], items: EvaluationItems)
 def _evidence(
     engine: Engine, texts: Sequence[str], items: EvaluationItems, rule: LeakRule, is_common: np.ndarray
 ) -> tuple[list[_Found], list[list[np.ndarray]]]:
-    """Return the evidence in each text, and the text's n-grams and short questions. Common short questions are evidence
-    only with their answers."""
+    """Return two lists with an element per text: the evidence for each item, and the numbers of n-grams and short
+    questions. A common short question is evidence only with its answer."""
     evidence: list[_Found] = [{} for _ in texts]
     hits: list[list[np.ndarray]] = [[np.zeros(0, np.int64)] for _ in texts]
     for window, words in _hashed(engine, texts):
         found = evidence[window.document]
         starts, grams = _matches(words, items.hashes, rule.ngram)
         hits[window.document].append(grams)
-        said = np.ones(len(window.words), bool)  # false for words of common n-grams
+        said = np.ones(len(window.words), bool)  # false: the word is in a common n-gram, so it is no evidence
         common = is_common[grams]
         if common.any():
             for start in starts[common].tolist():

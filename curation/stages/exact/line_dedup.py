@@ -159,7 +159,7 @@ class LineDedup(CorpusStage, frozen=True, kw_only=True, tag="line_dedup"):
         )
 
     def _find_copies(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        """Write, block by block, a verdict about each key of a reducer in the block."""
+        """Write the verdicts about the keys of this task's ranges, one cell per block."""
         blocks, index = all_blocks(corpus), self.open_index() if self.index else None
         found: list[list[np.ndarray]] = [[] for _ in blocks]
         for number in division_of(corpus).cells(task, 1):
@@ -170,7 +170,7 @@ class LineDedup(CorpusStage, frozen=True, kw_only=True, tag="line_dedup"):
         write_cells(_verdicts_path(corpus, task), found, len(blocks))
 
     def _verdicts(self, engine: Engine, found: Keys, index: SavedIndex | None, threads: int) -> np.ndarray:
-        """Return a verdict (uint8) about each key in each block."""
+        """Return a verdict (uint8) about each key of `found`. A key has a verdict for each block that has it."""
         leaders = engine.group_leaders(found.keys[:, None], workers=threads)
         verdict = np.full(len(leaders), unit_cuts.CUT, np.uint8)
         if self.keep == FIRST:

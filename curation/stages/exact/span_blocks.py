@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from curation.stages.outcome import Corpus
 
 BLOCK_RECORDS, BLOCK_BYTES = 1 << 21, 1 << 27
-PASS_RECORDS = 1 << 22  # 250 MB with the tables of a reducer
+PASS_RECORDS = 1 << 22  # records of one pass: 250 MB with their tables
 PIECE_BYTES = PIECE_WINDOWS = 1 << 20  # of text, or windows, whose records are made at once: at most 75 MB
 PIECE_BATCH = 1 << 25  # bytes of an engine's batches per piece that it takes at once: 8 pieces for the GPU engine
 RANGES_PER_KEYS = 8  # a range of `divide` has 2^19 keys, a range of records 2^22
@@ -242,7 +242,7 @@ def _closer(
 
 
 def _are_repeated(engine: Engine, records: np.ndarray) -> np.ndarray:
-    """Return for each record whether an earlier record is equal."""
+    """Return whether an earlier record is equal to each record (bool)."""
     return engine.judge_records(records, False) == REPEATED
 
 
@@ -264,7 +264,7 @@ def _positions(places: np.ndarray) -> np.ndarray:
 
 
 def _spans(places: np.ndarray, length: int) -> np.ndarray:
-    """Return the bytes of the windows of places: int64 (start, stop)."""
+    """Return for each place the bytes from its first window to its last: int64 (start, stop)."""
     low = places["low"].astype(np.int64)
     return np.stack([low, low + places["more"] + length], 1)
 
@@ -273,7 +273,7 @@ def _spans(places: np.ndarray, length: int) -> np.ndarray:
 
 
 def _compare(engine: Engine, corpus: Corpus, reducer: int, level: Level, length: int, verify: bool) -> None:
-    """Write the verdicts about the records of a reducer, by file."""
+    """Write the verdicts about the records of the task `reducer`: one cell per file."""
     files = LevelFiles.of(corpus, level, length, verify)
     found = [range_verdicts(engine, files, number) for number in division_of(corpus).cells(reducer, 1)]
     write_verdicts(corpus, level, reducer, found, len(files.paths))
@@ -322,13 +322,13 @@ class LevelFiles(NamedTuple):
 def write_verdicts(
     corpus: Corpus, level: Level, reducer: int, found: Sequence[Sequence[np.ndarray]], files: int
 ) -> None:
-    """Write the verdicts of a reducer by file. `found` has the verdicts by range and file."""
+    """Write the verdicts of the task `reducer`, one cell per file. `found` has, for each range, an array per file."""
     write_cells(_verdicts_path(corpus, level, reducer), zip(*found, strict=True), files)
 
 
 def range_verdicts(engine: Engine, files: LevelFiles, number: int, is_whole: bool = True) -> list[np.ndarray]:
-    """Return the verdicts (uint8) about the records of a range in each file. `is_whole`: a record may be KEPT if it
-    differs from all records with the same first hash."""
+    """Return the verdicts (uint8) about the records of a range in each file. If `is_whole`, a record that differs from
+    all records with the same first hash may be KEPT."""
     width, numbers = files.level.width, range(len(files.paths))
     ends = np.cumsum([0, *(cell_size(path, number) // (8 * width) for path in files.paths)])
     verdicts = np.empty(ends[-1], np.uint8)

@@ -62,7 +62,7 @@ def length_names(length: int, count: int) -> list[str]:
 
 
 def write_entries(corpus: Corpus, path: Path, cuts: Cuts, keys: np.ndarray) -> None:
-    """Write the entries of the spans of a slice group, by key range."""
+    """Write an entry per distinct key of these spans, which are in a group of slices: one cell per key range."""
     entries = np.empty(len(keys), ENTRY)
     entries["key"], entries["count"] = keys, 1
     entries["size"], entries["row"], entries["start"] = cuts.stop - cuts.start, cuts.row, cuts.start
@@ -103,7 +103,7 @@ def frequent_spans(corpus: Corpus) -> list[dict[str, Any]]:
 
 
 def _find_frequent(engine: Engine, corpus: Corpus, reducer: int, folder: str) -> None:
-    """Write the most frequent entries of a reducer."""
+    """Write the most frequent entries in the key ranges of a task."""
     best = np.zeros(0, ENTRY)
     for number in division_of(corpus).cells(reducer, 1):
         cells = [read_cell(entries_path(corpus, folder, group), number) for group in range(slice_group_count(corpus))]
@@ -113,7 +113,7 @@ def _find_frequent(engine: Engine, corpus: Corpus, reducer: int, folder: str) ->
 
 
 def _joined(entries: np.ndarray) -> np.ndarray:
-    """Return an entry per key, with the sum of the counts and the shortest span, or the first of the shortest."""
+    """Return an entry per key: the sum of its counts, and its shortest span; of equally short spans the first."""
     entries = entries[np.lexsort([entries[name] for name in ("start", "row", "size", "key")])]
     first = np.flatnonzero(np.append(True, entries["key"][1:] != entries["key"][:-1])[: len(entries)])
     found = entries[first]

@@ -202,7 +202,8 @@ def span_index_phases(length: int, verify: bool) -> Sequence[Phase]:
 def _compare_and_sort(
     engine: Engine, corpus: Corpus, reducer: int, level: Level, length: int, verify: bool
 ) -> None:  # fmt: skip
-    """Write the verdicts about the records of a reducer, by file, and the distinct records in ascending order."""
+    """Write the verdicts about the records of the task `reducer`, one cell per file, and the distinct records by
+    hash."""
     files, numbers = LevelFiles.of(corpus, level, length, verify), division_of(corpus).cells(reducer, 1)
     found = [range_verdicts(engine, files, number, is_whole=False) for number in numbers]
     for number, verdicts in zip(numbers, found, strict=True):
@@ -217,8 +218,8 @@ def _compare_and_sort(
 
 
 def _keep_few(files: LevelFiles, number: int, verdicts: Sequence[np.ndarray]) -> None:
-    """Change the verdict to KEPT for distinct records of a range if at most FEW of them share the first hash.
-    `verdicts` has REPEATED for records that are not the first of equal ones, by file."""
+    """Change verdicts to KEPT for the distinct records of a range whose first hash at most FEW of them share.
+    `verdicts` has an array per file; all except the first of equal records are REPEATED."""
 
     def hashes() -> Iterator[np.ndarray]:
         for file, own in enumerate(verdicts):

@@ -63,7 +63,7 @@ def cut_spans(
     """Yield the spans of a batch of texts, their characters, and the number of documents whose text becomes empty.
 
     part    documents
-    counts  number of units of each document document
+    counts  number of units of each document
     cut     whether each unit is cut
 
     Texts without cuts are not read. Adjacent units are one span."""
