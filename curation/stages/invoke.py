@@ -111,7 +111,7 @@ def _phases_of(stage: CorpusStage, saving: bool) -> Sequence[Phase]:
 
 
 def _record(folder: Path, number: int) -> Path:
-    """Return the path of the done-record of a task, in the folder of its phase."""
+    """Return the path of a task's done-record, which is in the folder of the task's phase."""
     return folder / f"{number:06d}.done"
 
 

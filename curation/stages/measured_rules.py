@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from curation.rules.grammar import Rule
 from curation.stages.base import RowStage, Stage
 
-STORED_BYTES, NUMBER_BYTES = 13, 4  # per document that reaches a filter, and per measure or column of groups
+STORED_BYTES, NUMBER_BYTES = 13, 4  # per document that reaches a filter; more per measure or column of groups
 
 
 def rules_of(stage: RowStage) -> Sequence[Rule]:

@@ -27,11 +27,11 @@ from curation.stages import STAGES, CorpusStage, RowStage, Stage
 from curation.stages.cells import CURE, MAIN, check_cell, is_of_cell, sources_of
 
 OWN_PACKAGE = "curation"
-_SEARCHING = RLock()  # one thread at a time changes where Python looks for modules
+_SEARCHING = RLock()  # held by the thread that changes where Python looks for modules
 
 
 def convert_stage(content: object, path: str, allow_code: Sequence[str]) -> Stage:
-    """Return the stage of an entry of a recipe.
+    """Return the stage that an entry of a recipe describes.
 
     content     mapping with `kind` and settings; a stage passes unchanged
     path        place of the entry in the recipe, for messages
@@ -195,7 +195,8 @@ def _converted(content: dict[str, Any], kind: type[Stage], path: str) -> Stage:
 
 
 def as_json(value: Any) -> Any:
-    """Return a structure as JSON values, with all settings except nulls and infinities that are defaults."""
+    """Return a structure as JSON values with all its settings. Left out are settings whose value is the default, if
+    that is null or infinite."""
     if isinstance(value, msgspec.Struct):
         fields = [(field, getattr(value, field.name)) for field in _fields_of(type(value))]
         settings = {field.encode_name: as_json(given) for field, given in fields if not _is_void(given, field.default)}

@@ -21,7 +21,7 @@ from curation.rules.decide import Verdict
 from curation.stages.outcome import Outcome
 
 TOO_LARGE = "above_max_document_bytes"
-GROWTH = 4  # an edit may make this many times the bytes of its texts at once
+GROWTH = 4  # edited texts of a frame may have this many times the bytes of the texts before
 SMALL_BYTES = 4 << 20  # texts with fewer bytes count as if they had so many
 MAX_PARTS = 16
 _largest: ContextVar[int] = ContextVar("largest", default=0)

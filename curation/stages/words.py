@@ -72,7 +72,7 @@ def split_words(engine: Engine, text: Text, words: str) -> Text:
 
 
 def with_parts(engine: Engine, text: Text, parts: Text, wanted: np.ndarray) -> Text:
-    """Return the texts, but `parts` in place of those where `wanted` (bool, one per text) is true."""
+    """Replace the texts where `wanted` (bool, one per text) is true by `parts`, and return all texts."""
     if wanted.all() or not wanted.any():
         return parts if wanted.any() else text
     merged = _merged(engine, text, parts, wanted).combine_chunks()
@@ -87,14 +87,14 @@ def split_column(engine: Engine, text: Text, words: str, split: Split | None = N
 
 
 def _merged(engine: Engine, text: Text, parts: Text, wanted: np.ndarray) -> pa.ChunkedArray:
-    """Return texts on the host: from `parts` where `wanted` is true, else from `text`."""
+    """Return the texts on the host, each from `parts` where `wanted` is true, else from `text`."""
     whole, own = (engine.to_arrow(column.to_frame(TEXT)).column(TEXT) for column in (text, parts))
     return merged(whole, own, wanted)
 
 
 def merged(whole: pa.ChunkedArray, parts: pa.ChunkedArray, wanted: np.ndarray) -> pa.ChunkedArray:
-    """Return the values of `whole`, with `parts` in place of those where `wanted` is true. If these are few, the others
-    are not copied."""
+    """Replace the values of `whole` where `wanted` is true by `parts`, and return all values. If few are replaced, the
+    others are not copied."""
     if wanted.all() or not wanted.any():
         return parts if wanted.any() else whole
     rows = np.flatnonzero(wanted)

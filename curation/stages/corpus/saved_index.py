@@ -270,7 +270,7 @@ class IndexMatches(NamedTuple):
 
 
 def sum_details(matches: Sequence[IndexMatches]) -> dict[str, int]:
-    """Return the sums of the counts of several matches with one index."""
+    """Return the sum of each count over several matches with one index; `documents` is the same in all."""
     total = {name: sum(entry.details[name] for entry in matches) for name in matches[0].details}
     return total | {"documents": matches[0].details["documents"]}
 
@@ -286,7 +286,8 @@ class _Pairs(NamedTuple):
         return _Pairs(self.new[chosen], self.old[chosen], self.shared[chosen])
 
     def best_first(self, value: np.ndarray) -> np.ndarray:
-        """Return the order of the pairs by new document, then by value and by shared bands, largest first."""
+        """Return the positions of the pairs in this order: by new document, then by value, then by shared bands. The
+        largest values and numbers come first."""
         return np.lexsort((self.old, -self.shared, -value, self.new))
 
 

@@ -93,7 +93,7 @@ def distinct_file(path: Path, pieces: Sequence[np.ndarray]) -> np.ndarray:
 
 def runs_of(values: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield the distinct values of an ascending array and how often each occurs, in batches."""
-    open_run = np.zeros((2, 0), np.int64)  # the last run, which may continue in the next batch
+    open_run = np.zeros((2, 0), np.int64)  # the last value and its count so far: it may occur in the next batch, too
     for batch in batches_of(len(values)):
         part = values[batch]
         starts = np.flatnonzero(np.r_[True, part[1:] != part[:-1]])

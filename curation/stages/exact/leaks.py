@@ -383,7 +383,7 @@ def _first_points(points: np.ndarray, steps: RewriteSteps) -> np.ndarray:
     changing = kinds[~_begins(kinds, unicode, steps.unicode)]
     forms = normalize([chr(point) for point in changing.tolist()], steps.unicode).to_pylist()
     firsts = np.array([ord(form[0]) if form else 0 for form in forms], np.int64)
-    closed = changing[_begins(firsts, unicode, steps.unicode)]  # such as a ligature: no form joins it with others
+    closed = changing[_begins(firsts, unicode, steps.unicode)]  # such as ligatures: no form joins them to a neighbour
     is_first |= np.isin(points, closed)
     is_first[:1] = True
     return np.flatnonzero(is_first)

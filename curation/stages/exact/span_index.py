@@ -122,7 +122,7 @@ class SpanIndex:
     def find(self, data: np.ndarray, hashes: np.ndarray, places: np.ndarray) -> SpanMatches:
         """Return the spans of `data` that are in windows of `places` and in the index.
 
-        hashes  hash hash of the anchor of each place, as in records
+        hashes  hash of the anchor of each place, as in records
         places  int64 (low, high, anchor), ascending
         """
         found, number = [SpanMatches(*np.zeros((5, 0), np.int64))], np.arange(len(places))

@@ -82,7 +82,8 @@ def prefix_phases(keys_of: Callable[[Engine, Text], np.ndarray], bands: Sequence
 
 
 def _own(corpus: Corpus) -> Corpus:
-    """Return the corpus with another scratch folder, for a division by bytes of texts instead of rows."""
+    """Return the corpus with a scratch folder of these phases: they divide it by bytes of texts, other phases by
+    rows."""
     return Corpus(corpus.storage, corpus.given, corpus.stage, corpus.scratch / FOLDER, corpus.sources, corpus.workers)
 
 
@@ -111,7 +112,8 @@ class _Steps:
             rows, keys = rows[long], after[long]
 
     def _after(self, keys: np.ndarray, first: np.ndarray, left: np.ndarray) -> np.ndarray:
-        """Return the keys after the step that begins at byte `first`; `left` bytes of the text remain."""
+        """Return the keys of the beginnings after the next step, which starts at byte `first`; `left` bytes of the text
+        remain."""
         size = np.minimum(left, STEP)
         steps = np.lib.stride_tricks.sliding_window_view(self.padded, STEP)[first]
         steps[np.arange(STEP) >= size[:, None]] = 0
@@ -132,7 +134,7 @@ def prefix_bytes(texts: pa.LargeStringArray, common: np.ndarray) -> np.ndarray:
     for number, rows, keys, _ in steps:
         found[rows[ended[np.searchsorted(common, keys)] == keys]] = number * STEP
     found[found == steps.sizes] = 0
-    for _ in range(3):  # a code point has at most three bytes after its first one
+    for _ in range(3):  # back to the start of a code point, which has at most four bytes
         found[(found > 0) & (steps.padded[steps.starts + found] & 0xC0 == 0x80)] -= 1
     return found
 
@@ -169,7 +171,7 @@ def _pairs_of(texts: pa.LargeStringArray) -> np.ndarray:
 
 
 def _distinct(pieces: Sequence[np.ndarray]) -> np.ndarray:
-    """Return each pair once. Second keys suffice to tell pairs apart, because the second key depends on the first."""
+    """Return each pair once. Pairs with equal second keys are equal, because the second key depends on the first."""
     pairs = np.concatenate(pieces, axis=1)
     return pairs[:, np.unique(pairs[1], return_index=True)[1]]
 

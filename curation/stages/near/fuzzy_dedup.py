@@ -274,7 +274,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
 
     def keys(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:
         order = order_key(engine, frame, self.keep)
-        if self.skip_prefix != NONE:  # a phase finds the beginnings first
+        if self.skip_prefix != NONE:  # a later phase makes the band keys, when common beginnings are known
             return order
         keys = self._band_keys(engine, frame[TEXT])
         return {name: keys[:, band] for band, name in enumerate(self._columns())} | order
@@ -444,7 +444,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         return Decision((drops, matched), details=details | {"index": sum_details(matches)})
 
     def _kept(self, engine: Engine, corpus: Corpus, rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        """Return for each joined row the position of the kept row of its group."""
+        """Return for each of `rows` the position of the row that is kept of its group. `labels` has the groups."""
         if self.keep == "first":
             return labels
         rank = rank_by(weight_of(corpus, rows, self.keep))
@@ -459,7 +459,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
             SignatureJaccard.write(engine, corpus, documents, self.settings, permutations, folder)
 
     def _similarity(self, engine: Engine, folder: Path, workers: int = 1) -> Similarity:
-        """Open the files of `_write_similarity` in a folder."""
+        """Return the similarity of documents by the files that `_write_similarity` wrote to a folder."""
         if self.verify == "exact":
             return ExactJaccard(engine, folder, workers)
         return SignatureJaccard(folder, self.permutations) if self.verify == "signature" else Unchecked()

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups of near-duplicates, made from pairs: pairs are compared by slice group and joined to groups, and the
-similarity to the kept row is measured.
+"""Groups of near-duplicates, made from candidate pairs. Tasks compare the pairs, join near-duplicates to groups, and
+measure the similarity of each removed row to the kept row.
 
-The pairs of stars (`near_pairs.py`) are compared first. Other pairs are compared only if the pairs of stars have not
-joined their rows. A pair is compared by the task of the slice group of its left row, which reads the data of the right
-row from the files of another slice group. One task joins up to JOIN_PAIRS pairs; more are joined in rounds of tasks.
+Rows with one key are a group. First, each row is compared with the first row of its group; these pairs form stars
+(`near_pairs.py`). Other pairs are compared only if the first comparisons have not joined their rows. A pair is compared
+by the task of the slice group of its left row, which reads the data of the right row from the files of another slice
+group. One task joins up to JOIN_PAIRS pairs; more are joined in rounds of tasks.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ SIMILARITY, FIRST_CHECK, JOINED = "similarity", "first_check", "joined"  # phase
 SECOND_CHECK, REPRESENTATIVES, GROUPS, VALUES = "second_check", "representatives", "groups", "values"
 CANDIDATES = "rows.bin"
 JOIN_PAIRS = 1 << 23  # one task joins up to this many, in 300 MB; more are joined in rounds, with the same result
-MERGE_ROWS = 1 << 20  # at most this many rows are kept unsorted
+MERGE_ROWS = 1 << 20  # most rows that wait to be merged
 Open = Callable[[Path], Similarity]  # opens the files of a slice group
-KeptOf = Callable[[np.ndarray, np.ndarray], np.ndarray]  # rows and their labels -> position of the kept row of each
+KeptOf = Callable[[np.ndarray, np.ndarray], np.ndarray]  # rows, labels of their groups -> position of the kept row
 
 
 def similarity_folder(corpus: Corpus, slice_group: int) -> Path:
@@ -62,8 +63,8 @@ def candidate_count(corpus: Corpus) -> int:
 def _compare(
     corpus: Corpus, open_files: Open, slice_group: int, left: np.ndarray, right: np.ndarray, threshold: float
 ) -> np.ndarray:
-    """Return the similarity of each pair; -1 if the upper bound of its similarity is below the threshold. Left rows are
-    in the slice group."""
+    """Return the similarity of each pair; -1 if the upper bound of the pair's similarity is below the threshold. All
+    left rows are in this group of slices."""
     values = np.full(len(left), -1.0)
     order = np.argsort(right, kind="stable")
     bounds = np.searchsorted(right[order], slice_group_starts(corpus).astype(right.dtype))
@@ -88,19 +89,22 @@ def _open(corpus: Corpus, open_files: Open, slice_group: int) -> tuple[Similarit
 
 
 def check_stars(corpus: Corpus, open_files: Open, slice_group: int, threshold: float) -> None:
-    """Compare the pairs of stars whose left row is in a slice group."""
+    """Compare each row with the first row of its group (the pairs of stars), if the first row is in this group of
+    slices."""
     _check(corpus, open_files, FIRST_CHECK, slice_group, pairs_of(corpus, slice_group, STARS), threshold)
 
 
 def check_others(corpus: Corpus, open_files: Open, slice_group: int, threshold: float) -> None:
-    """Compare the other pairs of a slice group that the stars have not joined."""
+    """Compare the pairs outside of stars whose rows the first check has not joined, if the left row is in this group of
+    slices."""
     pairs = pairs_of(corpus, slice_group, OTHERS)
     left, right = (_smallest(corpus, rows) for rows in pairs)
     _check(corpus, open_files, SECOND_CHECK, slice_group, pairs[:, left != right], threshold)
 
 
 def _smallest(corpus: Corpus, rows: np.ndarray) -> np.ndarray:
-    """Return for each row the smallest row that pairs of stars join with it, or the row itself."""
+    """Return for each row the smallest row of its component after the first check; the row itself if nothing joined
+    it."""
     found = rows.copy()
     order = np.argsort(rows, kind="stable")
     bounds = np.searchsorted(rows[order], slice_group_starts(corpus).astype(rows.dtype))
@@ -126,7 +130,7 @@ def _check_path(corpus: Corpus, phase: str, slice_group: int) -> Path:
 
 
 def other_tasks(corpus: Corpus) -> int:
-    """Return the number of slice groups, or 0 if all pairs are pairs of stars."""
+    """Return the number of tasks of `check_others`: 0 if all pairs are pairs of stars."""
     return slice_group_count(corpus) if has_others(corpus) else 0
 
 
@@ -149,7 +153,7 @@ def check_counts(corpus: Corpus) -> tuple[int, int]:
 
 
 def _alike(corpus: Corpus, phase: str, slice_group: int) -> np.ndarray:
-    """Return the pairs of near-duplicates that a check of a slice group found: shape (2, n)."""
+    """Return the pairs of near-duplicates that the check `phase` found in a group of slices: shape (2, n)."""
     path = _check_path(corpus, phase, slice_group)
     return np.stack([np.frombuffer(read_cell(path, cell), row_type(corpus)) for cell in range(2)])
 
@@ -173,7 +177,7 @@ def _last_pairs(corpus: Corpus, slice_group: int) -> np.ndarray:
 
 
 def _count(corpus: Corpus, phase: str) -> int:
-    """Return the number of pairs of near-duplicates that a check found."""
+    """Return the number of pairs of near-duplicates that the check `phase` found in all tasks."""
     sizes = (cell_size(_check_path(corpus, phase, slice_group), 0) for slice_group in range(slice_group_count(corpus)))
     return sum(sizes) // np.dtype(row_type(corpus)).itemsize
 
@@ -192,18 +196,18 @@ join_phases, group_phases = _FIRST.phases, _LAST.phases
 
 
 def join_tasks(corpus: Corpus) -> int:
-    """Return 1 if one task joins the near-duplicates of the first check; 0 if rounds have joined them, or if all pairs
-    are pairs of stars."""
+    """Return the number of tasks of `write_joined`: 1; 0 if rounds have joined the near-duplicates of the first check,
+    or if there is no second check."""
     return int(has_others(corpus) and not _FIRST.have_ended(corpus))
 
 
 def group_tasks(corpus: Corpus) -> int:
-    """Return 1 if one task makes the groups; 0 if rounds have done it."""
+    """Return the number of tasks that make the groups from all near-duplicates: 1; 0 if rounds have made them."""
     return int(not _LAST.have_ended(corpus))
 
 
 def _components(engine: Engine, corpus: Corpus, rounds: Rounds) -> Components:
-    """Return the components of all pairs, or of the pairs that rounds have not joined yet."""
+    """Return the components of the pairs that rounds have not joined; of all pairs if no rounds were used."""
     slice_groups = range(slice_group_count(corpus))
     components = Components(
         engine, _rows_in(corpus, (rounds.rest(corpus, slice_group) for slice_group in slice_groups))
@@ -225,14 +229,14 @@ def _rows_in(corpus: Corpus, arrays: Iterable[np.ndarray]) -> np.ndarray:
 
 
 def write_joined(engine: Engine, corpus: Corpus, task: int) -> None:
-    """Write the rows that the first check joins, by slice group."""
+    """Write each row that the first check joins, with the smallest row of its component, by group of slices."""
     components = _components(engine, corpus, _FIRST)
     _write_result(corpus, JOINED, components.rows, components.labels())
 
 
 def write_members(engine: Engine, corpus: Corpus) -> None:
-    """Write the pairs of the smallest row of each group and each other row of the group, by the slice group of the
-    smallest row."""
+    """Write pairs for each group of near-duplicates: its smallest row and each other row. A pair is in the cell of the
+    group of slices of its smallest row."""
     components = _components(engine, corpus, _LAST)
     labels = components.labels()
     other = positions_of(labels != np.arange(len(labels), dtype=labels.dtype))
@@ -249,13 +253,13 @@ def write_groups(engine: Engine, corpus: Corpus, kept_of: KeptOf) -> None:
 
 
 def _write_result(corpus: Corpus, phase: str, rows: np.ndarray, kept: np.ndarray, task: int = 0) -> None:
-    """Write by slice group the rows that are not kept, each with the row that is kept in its place."""
+    """Write the rows that are not kept, each with the row kept in its place, one cell per group of slices."""
     removed = positions_of(kept != np.arange(len(kept), dtype=kept.dtype))
     _write_cells(corpus, _result_path(corpus, phase, task), rows[removed], rows[kept[removed]])
 
 
 def _write_cells(corpus: Corpus, path: Path, row: np.ndarray, other: np.ndarray) -> None:
-    """Write pairs by the slice group of `row`, which ascends."""
+    """Write the pairs of `row`, which ascends, and `other`: one cell per group of slices that `row` is in."""
     bounds = np.searchsorted(row, slice_group_starts(corpus).astype(row.dtype)).tolist()
     cells = ([row[low:high], other[low:high]] for low, high in pairwise(bounds))
     write_cells(path, cells, slice_group_count(corpus))
@@ -270,12 +274,13 @@ def _result_path(corpus: Corpus, phase: str, task: int = 0) -> Path:
 
 
 def choose_tasks(corpus: Corpus) -> int:
-    """Return the number of slice groups if rounds have made the groups, else 0."""
+    """Return the number of tasks of `choose_kept`: 0 if one task (`write_groups`) has chosen the kept rows."""
     return slice_group_count(corpus) * _LAST.have_ended(corpus)
 
 
 def choose_kept(corpus: Corpus, slice_group: int, kept_of: KeptOf) -> None:
-    """Write what `write_groups` writes, only for the groups whose smallest row is in a slice group."""
+    """Write each removed row and the row kept in its place, like `write_groups`, for the groups whose smallest row is
+    in this group of slices."""
     if _LAST.have_ended(corpus):
         smallest, other = _LAST.members(corpus, slice_group)
     else:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pairs of rows that share band keys: the candidates for near-duplicates, chosen from keys only.
+"""Candidates for near-duplicates: pairs of rows that share band keys. No text is read to choose them.
 
 The rows with one key are a group. Each row is paired with the first row of its group; these pairs form a *star*. In a
 group of at most SMALL rows, all other rows are also paired with each other. A larger group is divided by the key of the
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 SMALL = 16
 ROUNDS = 4
-MERGE_PAIRS = 1 << 20  # at most this many pairs are kept unsorted
+MERGE_PAIRS = 1 << 20  # most pairs that wait to be merged
 PAIRS, LARGE_GROUPS, SPLITS = "pairs", "large_groups", "splits"  # phases
 STARS, OTHERS, ROWS, LARGE_GROUP = range(4)  # kinds of cells
 KINDS = 4
@@ -53,12 +53,12 @@ class LargeGroup(NamedTuple):
     band: np.ndarray  # int32
 
     def select(self, chosen: slice) -> LargeGroup:
-        """Return the rows of a slice."""
+        """Return the rows with these positions."""
         return LargeGroup(*(values[chosen] for values in self))
 
 
 class _PairSet:
-    """Pairs of rows, each once."""
+    """A set of pairs of rows."""
 
     def __init__(self, kind: str) -> None:
         self.pieces = [np.zeros((2, 0), kind)]
@@ -83,7 +83,7 @@ class _Found:
         self.corpus = corpus
         kind = row_type(corpus)
         self.stars, self.others = _PairSet(kind), _PairSet(kind)
-        self.large_groups: list[LargeGroup] = []  # each with ascending rows
+        self.large_groups: list[LargeGroup] = []  # rows ascend in each element
         self.rounds = np.zeros(ROUNDS + 1, np.int64)  # rows that each round divides, and rows that stay in large groups
 
     def add(self, rows: np.ndarray, sizes: np.ndarray) -> None:
@@ -104,8 +104,8 @@ class _Found:
             self.others.add(number[starts[later] + first], number[later])
 
     def write(self, path: Path) -> None:
-        """Write the pairs, rows and large groups by slice group. The last cell has the number of pairs outside of
-        stars, the number of rows in large groups, and `rounds`; int64."""
+        """Write the pairs, their rows and the large groups, one cell per kind and group of slices. The last cell
+        (int64) has the number of pairs outside of stars, the number of rows in large groups, and `rounds`."""
         stars, others = self.stars.sorted(), self.others.sorted()
         rows = sorted_unique(stars)  # every row with a pair is also in a star
         starts = slice_group_starts(self.corpus).astype(rows.dtype)
@@ -141,7 +141,7 @@ def _groups_of(leaders: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _in_large_groups(position: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Return the positions of `_groups_of` that are in large groups, ascending."""
+    """Return those `position` values that are in groups of more than SMALL rows, ascending."""
     return np.sort(position[np.repeat(sizes > SMALL, sizes)])
 
 
@@ -176,7 +176,7 @@ def _path(corpus: Corpus, phase: str, number: int) -> Path:
 
 
 def write_pairs(engine: Engine, corpus: Corpus, reducer: int, bands: int) -> None:
-    """Write the pairs and large groups of a reducer's keys."""
+    """Write the pairs and large groups of the rows that share one of this task's keys."""
     found = _Found(corpus)
     for band, keys, rows in read_keys_of(corpus, reducer, bands, 1):
         leaders = engine.group_leaders(keys)
@@ -191,12 +191,12 @@ def write_pairs(engine: Engine, corpus: Corpus, reducer: int, bands: int) -> Non
 
 
 def large_group_tasks(corpus: Corpus) -> int:
-    """Return the number of slice groups, or 0 if there is no large group."""
+    """Return the number of tasks of `write_large_group_keys`: 0 if there is no large group."""
     return slice_group_count(corpus) if _has_large_groups(corpus) else 0
 
 
 def split_tasks(corpus: Corpus) -> int:
-    """Return the number of reducers, or 0 if there is no large group."""
+    """Return the number of tasks of `split_large_groups`: 0 if there is no large group."""
     return reducer_count(corpus) if _has_large_groups(corpus) else 0
 
 
@@ -228,7 +228,8 @@ def _rounds(bands: int) -> int:
 
 
 def write_large_group_keys(corpus: Corpus, number: int, columns: Sequence[str]) -> None:
-    """Write, for the rows of large groups in a slice group, their keys of the next bands; one cell per reducer."""
+    """Write the keys of the next bands for the rows of large groups in a group of slices, one cell per task that reads
+    them."""
 
     def cells() -> Iterator[Sequence[np.ndarray]]:
         for reducer in range(reducer_count(corpus)):
@@ -246,8 +247,8 @@ def write_large_group_keys(corpus: Corpus, number: int, columns: Sequence[str]) 
 
 
 def split_large_groups(engine: Engine, corpus: Corpus, reducer: int, bands: int) -> None:
-    """Write the pairs of the groups into which the next bands divide the large groups of a reducer. Rows that end in no
-    small group have only pairs with the first row of a group."""
+    """Divide the large groups of a task by the keys of the next bands, and write the pairs of the parts. Rows of parts
+    that stay large are paired only with the first row of their part."""
     division = division_of(corpus)
     found = _Found(corpus)
     for band in sorted({cell // division.ranges for cell in division.cells(reducer, bands)}):
@@ -259,7 +260,7 @@ def split_large_groups(engine: Engine, corpus: Corpus, reducer: int, bands: int)
             [large_group.first[each] for large_group, each in zip(large_groups, chosen, strict=True)]
         )
         del large_groups
-        places = np.arange(len(rows), dtype=row_type(corpus))  # in the band, of rows that are still in a large group
+        places = np.arange(len(rows), dtype=row_type(corpus))  # positions in the band of rows still in large groups
         for step in range(_rounds(bands)):
             found.rounds[step] += len(rows)
             keys = np.empty((len(rows), 2), np.uint64)
@@ -277,8 +278,8 @@ def split_large_groups(engine: Engine, corpus: Corpus, reducer: int, bands: int)
 
 
 def _read_step(corpus: Corpus, reducer: int, chosen: Sequence[np.ndarray], step: int, rounds: int) -> np.ndarray:
-    """Return the keys that divide large groups in a round. `chosen` has, by slice group, positions in the cell of a
-    reducer."""
+    """Return the keys that divide the large groups of a task in the round `step`. `chosen` has an array per group of
+    slices: positions of the wanted keys."""
     keys = np.empty(sum(map(len, chosen)), np.uint64)
     done = 0
     for number, places in enumerate(chosen):
@@ -305,8 +306,8 @@ def candidate_rows(corpus: Corpus, slice_group: int) -> np.ndarray:
 
 
 def pairs_of(corpus: Corpus, slice_group: int, kind: int) -> np.ndarray:
-    """Return the distinct pairs of a kind whose left row is in a slice group, sorted by left and right row: shape (2,
-    n)."""
+    """Return the distinct pairs of a kind (STARS or OTHERS) whose left row is in a group of slices, sorted by left and
+    right row: shape (2, n)."""
     pairs = _PairSet(row_type(corpus))
     for phase, number in _files(corpus):
         pairs.add(*np.frombuffer(_read(corpus, phase, number, kind, slice_group), row_type(corpus)).reshape(2, -1))
@@ -314,7 +315,8 @@ def pairs_of(corpus: Corpus, slice_group: int, kind: int) -> np.ndarray:
 
 
 def has_others(corpus: Corpus) -> bool:
-    """Return whether there are pairs besides the pairs of stars."""
+    """Return whether there are pairs outside of stars: pairs of two rows of which neither is the first of their
+    group."""
     return any(_counts(corpus, *file)[0] for file in _files(corpus))
 
 

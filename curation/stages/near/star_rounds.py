@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 ROUNDS = 32  # enough for paths of 2^32 rows; afterwards one task joins the remaining pairs
 START, LARGE, SMALL = "start", "large", "small"  # phases
-Task = tuple[str, Callable[["Corpus"], int], Callable[["Engine", "Corpus", int], None]]  # as in `Phase`
+Task = tuple[str, Callable[["Corpus"], int], Callable[["Engine", "Corpus", int], None]]  # the fields of a `Phase`
 
 
 class Rounds:
@@ -143,7 +143,7 @@ def _as_pairs(corpus: Corpus, data: bytes) -> np.ndarray:
 
 
 def _read(corpus: Corpus, folder: Path, cell: int) -> Iterator[np.ndarray]:
-    """Yield the pairs of one cell from all files of a phase."""
+    """Yield the pairs of cell number `cell` from the file of each task of a phase."""
     for task in range(slice_group_count(corpus)):
         yield _as_pairs(corpus, read_cell(_path(folder, task), cell))
 

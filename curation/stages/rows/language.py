@@ -27,9 +27,9 @@ from curation.stages.rows.scripts import SCRIPT, script_columns
 
 ANY = "any"  # language
 REASONS = ("language", "language_probability")
-MAX_UNSURE_SHARE = 0.05  # of the documents in a wanted language; above it the report warns
+MAX_UNSURE_SHARE = 0.05  # of documents in a wanted language; if more are removed as unsure, the report warns
 MIN_PROBABILITY = 0.65
-UNLABELLED = "none"  # documents without a label, in counts by language
+UNLABELLED = "none"  # name for documents without a label, in counts by language
 MAX_UNLABELLED_SHARE, MIN_UNLABELLED = 0.2, 10  # above this share and number without a label, the report warns
 SHOWN_REASONS = 5
 COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

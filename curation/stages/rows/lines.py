@@ -174,7 +174,7 @@ class Lines(RowStage, frozen=True, kw_only=True, dict=True, tag="lines"):
         units = engine.split_units(frame[TEXT], self.unit, self.strip)
         judged = self._judged(engine, units)
         verdict = self._verdict(units, judged)
-        own = np.repeat(verdict.kept, units.counts)  # per unit: whether its document is kept
+        own = np.repeat(verdict.kept, units.counts)  # per unit: whether the rules keep its document
         cut = judged.broken >= 0 if self.cut else np.zeros(len(own), bool)
         details = self._details(judged, own & cut, len(own))
         measures = {name: judged.measures[name] for rule in self.shown_rules().rules for name in rule.measures}
@@ -185,7 +185,7 @@ class Lines(RowStage, frozen=True, kw_only=True, dict=True, tag="lines"):
         return outcome._replace(text=text, edited=edited & verdict.kept)
 
     def _judged(self, engine: Engine, units: UnitFrame) -> Judged:
-        """Measure the units, and find the first rule that each breaks."""
+        """Measure the units, and find the first rule that each unit breaks."""
         rules = self.expanded
         columns = {}
         if any(rule.columns for rule in rules):
@@ -217,7 +217,7 @@ class Lines(RowStage, frozen=True, kw_only=True, dict=True, tag="lines"):
         rules, rows = judged.rules, len(units.counts)
         document = np.repeat(np.arange(rows), units.counts)
         reason, value = np.full(rows, -1, np.int16), np.full(rows, np.nan)
-        removes = np.array([rule.removes == DOCUMENT for rule in rules] + [False])  # the last entry is for -1, no rule
+        removes = np.array([rule.removes == DOCUMENT for rule in rules] + [False])  # the last entry is for -1: no rule
         at = np.flatnonzero(removes[judged.broken])
         documents, first = np.unique(document[at], return_index=True)
         at = at[first]

@@ -124,7 +124,7 @@ def _has_listed_words(texts: pa.ChunkedArray) -> np.ndarray:
 
 
 def _named(numbers: np.ndarray) -> pa.Array:
-    """Return the codes of main scripts from their numbers; null for a number below 0."""
+    """Return the codes of main scripts, such as `Latn`, for their numbers; null for a number below 0."""
     return pa.array(MAIN, pa.large_string()).take(pa.array(numbers, mask=numbers < 0))
 
 

@@ -118,8 +118,8 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
 
     @property
     def _is_found(self) -> bool:
-        """Whether the groups are not given, but are the values of a column. The number of a group is then a hash of the
-        value."""
+        """Whether no setting names the groups, because they are all values of a column. The number of a group is then a
+        hash of its value."""
         return not self.weights and self.by != SOURCE
 
     @property
@@ -155,7 +155,8 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
         return dict(zip([*self._names, ""], counts.tolist(), strict=True))
 
     def _missing_groups(self, groups: Mapping[str, float]) -> list[str]:
-        """Return a warning for weights of groups that the sample lacks. Inputs have been checked by name."""
+        """Return a warning about weights of groups that the sample lacks. Names of inputs need none, since `check` has
+        tested them."""
         missing = [repr(name) for name in self._names if groups and self.by != SOURCE and not groups.get(name)]
         if not missing:
             return []
@@ -228,13 +229,14 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
         return self._names or list(dict.fromkeys(name for name, _, _ in corpus.sources))
 
     def _without_weight(self, group: np.ndarray) -> np.ndarray:
-        """Return for each of these groups whether it has no weight, so that its rows are never drawn: bool."""
+        """Return whether each of `group` has no weight (bool), so that its rows are never drawn."""
         if self.temperature:
             return (group == NO_GROUP) & self._is_found
         return group == len(self.weights)
 
     def _lowest(self, groups: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        """Return for each group how many documents or tokens are drawn only the lower number of times."""
+        """Return for each group how many of its documents or tokens are drawn floor(q / n) times, not once more. q is
+        its quota, n its size."""
         quotas = self._quotas(groups, sizes)
         return np.array(
             [size - quota % max(size, 1) for size, quota in zip(sizes.tolist(), quotas, strict=True)], np.int64

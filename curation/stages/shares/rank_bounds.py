@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 DIGIT_BITS, DIGITS = 16, 4
 MAX_SHARDS = 1 << 10
-REDUCER_ROWS = 1 << 22  # rows of a reducer, if groups are of equal sizes
+REDUCER_ROWS = 1 << 22  # rows per task that chooses digits, if groups have equal sizes
 
 COUNTED = np.dtype([("group", "<u8"), ("digit", "<u2"), ("count", "<i8"), ("first", "<i8")])
 STATE = np.dtype(
@@ -111,7 +111,7 @@ def _reducer_count(corpus: Corpus) -> int:
 
 
 def _states(corpus: Corpus, reducers: Callable[[Corpus], int], digit: int) -> np.ndarray:
-    """Return the states of all groups after a digit, by group. Reducers have ranges of groups, in order."""
+    """Return the states of all groups after a digit, in the order of groups: tasks have ascending ranges of groups."""
     pieces = [read_cell(_path(corpus, f"bound_{digit}", reducer), 0) for reducer in range(reducers(corpus))]
     return np.frombuffer(b"".join(pieces), STATE)
 
@@ -157,13 +157,14 @@ def _count_digits(
 
 
 def _reducer_of(groups: np.ndarray, reducers: int) -> np.ndarray:
-    """Return the reducer of each group. Reducers have equal ranges of the upper 32 bits of groups."""
+    """Return the number of the task that chooses the digits of each group. Tasks have equal ranges of the upper 32 bits
+    of groups."""
     return ((groups >> np.uint64(32)) * np.uint64(reducers) >> np.uint64(32)).astype(np.int64)
 
 
 def _choose_digits(dropped: Dropped, digit: int, engine: Engine, corpus: Corpus, task: int) -> None:
-    """Choose a digit of the bound of each group in a reducer: with lower digits, too few rows would be dropped. After
-    the last digit, also write for each slice group how many rows with the order of the bound are dropped."""
+    """Choose a digit of the bound of each group of this task: the lowest digit with which enough rows are dropped.
+    After the last digit, also write for each slice group how many rows with the order of the bound are dropped."""
     pieces = [
         np.frombuffer(read_cell(_path(corpus, f"count_{digit}", number), task), COUNTED)
         for number in range(slice_group_count(corpus))
@@ -263,7 +264,7 @@ def lowest(
 
 
 def _last_of_groups(group: np.ndarray, weight: np.ndarray, quotas: np.ndarray) -> np.ndarray:
-    """Return the indices of the last rows of each group, up to the weight of the group's quota."""
+    """Return the indices of the last rows of each group, whose weights add up to at most the group's quota."""
     by_group = np.argsort(group, kind="stable")
     group, weight = group[by_group], weight[by_group]
     place, known = _places(quotas["group"], group)

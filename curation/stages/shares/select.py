@@ -191,17 +191,17 @@ class Select(CorpusStage, frozen=True, kw_only=True, tag="select"):
         if self._is_grouped:
             group = part.column(GROUP)
         elif self.per == SOURCE:
-            names = list(dict.fromkeys(name for name, _, _ in part.sources))  # an input of a frame may have several
+            names = list(dict.fromkeys(name for name, _, _ in part.sources))  # frames may have several per input
             group = source_numbers(part, names)
         else:
             group = np.zeros(len(part.rows), np.uint64)
-        if self.max_bytes:  # later rows have lower orders
+        if self.max_bytes:  # the lowest orders are dropped: later rows
             return group, ~part.rows.astype(np.uint64), part.column(SIZE)
         return group, part.column(ORDER)
 
     def _dropped(self, groups: np.ndarray, documents: np.ndarray) -> np.ndarray:
-        """Return how many of the documents (or bytes) of each group are removed. The number is exact: a share of 0.3 of
-        10 documents is 3."""
+        """Return how many of the documents (or bytes) of each group are removed. The share is computed in decimals: 0.3
+        of 10 documents are 3."""
         if self._is_cap:
             above = np.maximum(documents - (self.max_documents or self.max_bytes), 0)
             return np.where((groups == NO_GROUP) & self._is_grouped, 0, above)

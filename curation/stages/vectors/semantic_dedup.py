@@ -295,7 +295,7 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
         components.join(*pairs)
         rows, labels = components.rows, components.labels()
         store = VectorStore(corpus)
-        stored = rows.copy()  # rows whose vectors are stored
+        stored = rows.copy()  # each distinct vector is stored for its first row
         stored[np.searchsorted(rows, equal[0])] = equal[1]
         numbers = store.numbers_of(stored)
         kept = labels
@@ -312,7 +312,7 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
         write_cells(_groups_path(corpus), cells, slice_group_count(corpus))
 
     def _weight(self, corpus: Corpus, rows: np.ndarray, store: VectorStore, numbers: np.ndarray) -> np.ndarray:
-        """Return a weight per row; the row with the lowest weight of a group is kept."""
+        """Return a weight per row. Of each group, the row with the lowest weight is kept."""
         if self.keep == "longest" or not isinstance(self.keep, str):
             return weight_of(corpus, rows, self.keep)
         near = store.at(numbers, "cosines")

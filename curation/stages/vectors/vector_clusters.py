@@ -71,7 +71,7 @@ class Clusters(NamedTuple):
         """Return the nearest clusters among those of the nearest first-level clusters."""
         tops = engine.nearest_vectors(vectors, self.tops, _weights(self.tops), min(TOPS_PROBED, len(self.tops)))
         weights = _weights(self.centroids)
-        last = len(self.centroids)  # stands for no cluster
+        last = len(self.centroids)  # means: no cluster
         found = np.full((len(vectors), tops.shape[1] * count), last, np.int64)
         for index in range(tops.shape[1]):
             for top in np.unique(tops[:, index]).tolist():
@@ -287,7 +287,7 @@ def _read_kind(store: VectorStore, task: int, kind: int) -> tuple[np.ndarray, np
 
 
 class _Forest:
-    """The groups of joined rows, as pairs of the first row of a group and another row of the group."""
+    """The groups of joined rows. They are stored as pairs: the first row of a group, and another row of the group."""
 
     def __init__(self, engine: Engine, kind: str) -> None:
         self.engine = engine
@@ -300,7 +300,7 @@ class _Forest:
             self.pairs()
 
     def pairs(self) -> np.ndarray:
-        """Return fewer pairs that join the same rows as all pairs do: shape (2, n)."""
+        """Replace the added pairs by the fewest that join the same rows, and return these: shape (2, n)."""
         pairs = np.concatenate([self.joined, *self.pieces], axis=1)
         components = Components(self.engine, sorted_unique(pairs))
         components.join(*pairs)
@@ -317,8 +317,8 @@ def compared_path(corpus: Corpus, task: int) -> Path:
 
 
 def compare(engine: Engine, corpus: Corpus, task: int, units: int) -> None:
-    """Compare the vectors of each cluster of a task with each other and with the visitors of the cluster. Vectors in
-    large groups are compared by `Stars`."""
+    """Compare the vectors of each cluster of a task with each other and with the visitors: vectors for which the
+    cluster is among the next nearest. Vectors in large groups are compared by `Stars`."""
     store = VectorStore(corpus)
     members, visitors = _read_kind(store, task, 0), _read_kind(store, task, 1)
     forest, counts = _Forest(engine, position_type(int(corpus.storage.starts[-1]))), np.zeros(2, np.int64)
@@ -339,7 +339,7 @@ def compare(engine: Engine, corpus: Corpus, task: int, units: int) -> None:
             for first, others in ((start, mine[start:]), (-1, theirs)):
                 for low in range(0, len(others), AT_ONCE):
                     i, j = store.close(engine, left, others[low : low + AT_ONCE], units)
-                    if first >= 0 and low == 0:  # a block with itself
+                    if first >= 0 and low == 0:  # a block is compared with itself
                         i, j = i[i < j], j[i < j]
                     near, far = left[i], others[low : low + AT_ONCE][j]
                     counts[1] += len(i) - (_found_before(store, near, far, cluster) if first < 0 else 0)
@@ -348,8 +348,8 @@ def compare(engine: Engine, corpus: Corpus, task: int, units: int) -> None:
 
 
 def _found_before(store: VectorStore, member: np.ndarray, visitor: np.ndarray, cluster: int) -> int:
-    """Return how many of these pairs are also pairs of an earlier cluster. This is the nearest cluster of the visitor,
-    if the member visits it."""
+    """Return how many of these pairs an earlier cluster has, too. That is so if the member also visits the visitor's
+    nearest cluster, and this cluster has a lower number."""
     home = store.at(visitor, "nearest")[:, :1] if len(visitor) else np.zeros((0, 1), np.int32)
     visits = (store.at(member, "nearest")[:, 1:] == home).any(axis=1) if len(member) else np.zeros(0, bool)
     return int(np.count_nonzero(visits & (home[:, 0] < cluster)))

@@ -28,7 +28,7 @@ LARGE_CLUSTER = 1 << 11  # stars are searched in clusters with more vectors
 MIN_STAR = 1 << 8  # least number of vectors of a star
 CANDIDATES = 32  # vectors among which the next leader is chosen
 BLOCK = 1 << 10  # vectors compared at once, on each side
-GATHERED = 1 << 12  # vectors in memory
+GATHERED = 1 << 12  # vectors of one side in memory at once
 SLACK = 1e-6  # of angles, in radians: an error of 1e-15 in a cosine near 1 is an error of 5e-8 in its angle
 
 
@@ -106,7 +106,7 @@ class Stars:
         return counts
 
     def _angles(self, leader: int, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return whether vectors are close to a leader, and their angles to it."""
+        """Return for each of `others` whether it is close to the leader of a star, and its angle to the leader."""
         self.compared += len(others)
         cosine = np.empty(len(others))
         vector, norm = self.store.at(np.array([leader]), "vectors"), self.store.at(np.array([leader]), "norms")[0]
@@ -115,7 +115,7 @@ class Stars:
             dot = dots(self.store.at(block, "vectors"), np.broadcast_to(vector, (len(block), vector.shape[1])))
             product = self.store.at(block, "norms").astype(np.float64) * float(norm)
             cosine[start : start + GATHERED] = dot.astype(np.float64) / np.sqrt(product)
-        near = np.floor(cosine * UNITS) >= self.units  # as `vectors.cosines`
+        near = np.floor(cosine * UNITS) >= self.units  # rounded as in `vectors.cosines`
         return near, np.arccos(np.clip(cosine, -1, 1))
 
     def _close(self, left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -126,7 +126,7 @@ class Stars:
         self.pairs.append((left, right))
 
     def _join(self, one: int, other: int, left: int, right: int) -> None:
-        """Join the groups of two stars by a close pair."""
+        """Join the groups of the stars `one` and `other`, whose vectors `left` and `right` are close."""
         self._unite(one, other)
         self._add(np.array([left]), np.array([right]))
 
@@ -135,8 +135,8 @@ class Stars:
         self.groups = [new if group == old else group for group in self.groups]
 
     def join(self, visitors: np.ndarray) -> None:
-        """Find the close pairs with a vector in a star. The other vector is in another star, outside of stars, or among
-        `visitors` of the cluster (vector numbers, ascending)."""
+        """Find close pairs of a vector in a star with a vector in another star, outside of stars, or among `visitors`
+        of the cluster (vector numbers, ascending)."""
         self._join_stars()
         self._join_others(self.rest)
         self._join_others(visitors)

@@ -192,8 +192,8 @@ class VectorIndex(SavedIndex):
         return np.searchsorted(self.starts_of_clusters, places, side="right") - 1
 
     def between(self, low: int, high: int) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray]]:
-        """Yield the vectors at the places from `low` to below `high` in blocks: the first place, vectors, norms and
-        documents."""
+        """Yield blocks of the vectors at the places from `low` to below `high`. A block is its first place, the
+        vectors, their norms and their documents."""
         while low < high:
             part, first = divmod(low, PART_VECTORS)
             count = min(MEMBERS_AT_ONCE, high - low, PART_VECTORS - first)
@@ -231,7 +231,8 @@ def match_slice_group(
     measure the recall.
 
     Each distinct vector is compared with the vectors in its nearest cluster of the index, and in the `probe` next
-    clusters. Its documents match the closest document of the index; of equally close documents the first."""
+    clusters. All documents with this vector match the closest document of the index; of equally close documents the
+    first."""
     part = slice_group(corpus, number)
     keys = np.stack([part.column(name) for name in COLUMNS], axis=1)
     present = np.flatnonzero(keys[:, 0])
