@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The files of a saved index, written by tasks that share only files.
 
-A task per slice group sorts the keys of its documents, divides them by ascending *ranges* of keys, and writes the data
-by which documents are compared. A task per band then joins the ranges of the band, and one more task joins the data of
-all slice groups. Tasks also store the digest of each file, so that the process of the run need not read the files
-again. The bytes of the files depend neither on slice groups and ranges nor on workers.
+A task per group of slices sorts the keys of its documents, divides them by ascending *ranges* of keys, and writes the
+data by which documents are compared. A task per band then joins the ranges of the band, and one more task joins the
+data of all groups of slices. Tasks also store the digest of each file, so that the process of the run need not read the
+files again. The bytes of the files depend neither on groups of slices and ranges nor on workers.
 """
 
 from __future__ import annotations
@@ -97,9 +97,9 @@ def _compared_folder(corpus: Corpus, number: int) -> Path:
 def _sort_slice_group(
     engine: Engine, corpus: Corpus, number: int, bands: Sequence[Band], compared: ComparedData | None
 ) -> None:  # fmt: skip
-    """Write the ascending keys of a slice group with their documents, the data to compare these documents, and the
-    number of documents. Documents are numbered within the slice group, so that no task needs the rows of all slice
-    groups."""
+    """Write the ascending keys of a group of slices with their documents, the data to compare these documents, and the
+    number of documents. Documents are numbered within the group of slices, so that no task needs the rows of all groups
+    of slices."""
     part = slice_group(corpus, number)
     ranges = division_of(corpus).ranges
     firsts = np.array([(number << 64) // ranges for number in range(1, ranges)], np.uint64)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Equal keys of a corpus, found by tasks that share only files.
 
-A *slice group* is some consecutive partitions. A task per slice group writes its keys, divided by *ranges* of hashed
-keys. The keys of one band (a group of key columns) and one range are a *cell*. A *reducer* is a task that reads some
-cells from all slice groups: it sees all rows with its keys, in ascending order. Results depend neither on the number of
-slice groups and ranges nor on the order of the tasks. The files have 8 bytes per key and 4 per row.
+A *group of slices* is some consecutive partitions. A task per group of slices writes its keys, divided by *ranges* of
+hashed keys. The keys of one band (a group of key columns) and one range are a *cell*. A *reducer* is a task that reads
+some cells from all groups of slices: it sees all rows with its keys, in ascending order. Results depend neither on the
+number of groups of slices and ranges nor on the order of the tasks. The files have 8 bytes per key and 4 per row.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MAX_RANGES = 1 << 15
 class Division(NamedTuple):
     """The division of a corpus into tasks. It is stored: a resumed run may have another number of workers.
 
-    slice_groups  first partition of each slice group, then the number of partitions
+    slice_groups  first partition of each group of slices, then the number of partitions
     ranges        number of ranges of keys
     reducers      number of reducers
     """
@@ -105,7 +105,7 @@ def once(corpus: Corpus) -> int:
 
 
 def slice_group_count(corpus: Corpus) -> int:
-    """Return the number of slice groups: phases over slices have a task for each."""
+    """Return the number of groups of slices: phases over slices have a task for each."""
     return len(division_of(corpus).slice_groups) - 1
 
 
@@ -121,7 +121,7 @@ def slice_group(corpus: Corpus, number: int) -> Corpus:
 
 
 def slice_group_starts(corpus: Corpus) -> np.ndarray:
-    """Return the first row of each slice group, then the number of rows; int64."""
+    """Return the first row of each group of slices, then the number of rows; int64."""
     return np.asarray(corpus.storage.starts[division_of(corpus).slice_groups], np.int64)
 
 
@@ -185,12 +185,13 @@ def _read(file: FileIO, start: int, size: int) -> bytes:
 
 
 def runs_path(corpus: Corpus, number: int) -> Path:
-    """Return the file with the keys of a slice group."""
+    """Return the file with the keys of a group of slices."""
     return corpus.scratch / RUNS / f"{number:06d}.bin"
 
 
 def write_run(corpus: Corpus, part: Corpus, number: int, bands: Sequence[Sequence[str]], skip_zeros: bool) -> None:
-    """Write the keys of the slice group `part` of `corpus`, by band and range, each with its rows in ascending order.
+    """Write the keys of the group of slices `part` of `corpus`, by band and range, each with its rows in ascending
+    order.
 
     bands       names of the key columns of each band, of unsigned keys
     skip_zeros  leave out rows whose first key is 0
@@ -238,10 +239,10 @@ def read_keys_of(corpus: Corpus, reducer: int, bands: int, width: int) -> Iterat
 
 
 def read_keys(paths: Sequence[Path], cell: int, width: int, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return a cell of the files of all slice groups: the keys (uint64, shape (n, width)), and their rows.
+    """Return a cell of the files of all groups of slices: the keys (uint64, shape (n, width)), and their rows.
 
-    `starts` has the first row of each slice group, then the number of rows. A file has rows as uint32, counted from the
-    first row of its slice group."""
+    `starts` has the first row of each group of slices, then the number of rows. A file has rows as uint32, counted from
+    the first row of its group of slices."""
     counts = [size // (8 * width + 4) for size in (cell_size(path, cell) for path in paths)]
     keys = np.empty((sum(counts), width), np.uint64)
     rows = np.empty(len(keys), position_type(int(starts[-1])))

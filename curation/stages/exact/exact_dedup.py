@@ -249,7 +249,7 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
         )
 
     def _match_index(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        """Write the documents of a slice group whose text or key is in the index."""
+        """Write the documents of a group of slices whose text or key is in the index."""
         part = slice_group(corpus, task)
         if self.column:
             part = part.of(part.rows[part.column("high") != 0])  # without documents that have no key
@@ -257,7 +257,7 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
         matches._replace(position=part.rows[matches.position]).save(_matches_path(corpus, task))
 
     def _write_run(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        """Write the keys of a slice group, without documents that have no key or whose key is in the index."""
+        """Write the keys of a group of slices, without documents that have no key or whose key is in the index."""
         part = slice_group(corpus, task)
         if self._is_counted:
             counts = {"without_key": int(np.count_nonzero(part.column("high") == 0))} if self.column else {}
@@ -276,7 +276,8 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
         return bool(self.column) or self.keep != FIRST
 
     def _find_duplicates(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        """Find the duplicates among the keys of a reducer. Write each with the row kept for its key, by slice group."""
+        """Find the duplicates among the keys of a reducer. Write each with the row kept for its key, by group of
+        slices."""
         found: list[tuple[np.ndarray, np.ndarray]] = []
         for _, keys, rows in read_keys_of(corpus, task, 1, len(self._run_columns)):
             rank = None if self.keep == FIRST else split_rank(keys)
@@ -302,7 +303,7 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
             write_cells(_sizes_path(corpus, task), sizes, len(spans))
 
     def _sort_duplicates(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        """Write the duplicates of a slice group, ascending, each with the kept row of its key."""
+        """Write the duplicates of a group of slices, ascending, each with the kept row of its key."""
         cells = b"".join(read_cell(_duplicates_path(corpus, reducer), task) for reducer in range(reducer_count(corpus)))
         pairs = np.frombuffer(cells, row_type(corpus)).reshape(-1, 2)
         pairs = pairs[np.argsort(pairs[:, 0])]
@@ -397,7 +398,7 @@ def _sorted_path(corpus: Corpus, slice_group: int) -> Path:
 
 
 def _removed_of(corpus: Corpus, slice_group: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return three arrays: the duplicates of a slice group, ascending; the kept row of each one's key; and ones, as
+    """Return three arrays: the duplicates of a group of slices, ascending; the kept row of each one's key; and ones, as
     values."""
     row, partner = np.frombuffer(read_cell(_sorted_path(corpus, slice_group), 0), row_type(corpus)).reshape(2, -1)
     return row, partner, np.ones(len(row))

@@ -5,7 +5,7 @@
     high.bin, low.bin       the halves of the 128-bit hashes (uint64), ascending by both
     documents.bin           the document of each hash (int32, from 2^31 documents on int64)
 
-An index has 20 bytes per document, and the ids. A task looks up the hashes of its slice group through memory maps.
+An index has 20 bytes per document, and the ids. A task looks up the hashes of its group of slices through memory maps.
 """
 
 from __future__ import annotations

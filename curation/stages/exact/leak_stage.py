@@ -105,7 +105,7 @@ class LeakStage(CorpusStage, frozen=True, kw_only=True):
         return len(items.hashes) + len(items.short)
 
     def _write_hits(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        """Write the n-grams of items in the candidates of a slice group, and the leaks if no n-gram were common."""
+        """Write the n-grams of items in the candidates of a group of slices, and the leaks if no n-gram were common."""
         path, part = _path(corpus, HITS, task), slice_group(corpus, task)
         with commit(path.with_suffix(LEAKS)) as temporary, open(temporary, "wb") as file:
             write_hits(path, self._size(engine), self.rule_of().max_documents, self._hits(engine, part, file))
@@ -156,7 +156,7 @@ class LeakStage(CorpusStage, frozen=True, kw_only=True):
         write_sealed(_path(corpus, COMMON, 0).with_suffix(".json"), {"common_ngrams": common, "common": shown})
 
     def _judge(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        """Write for a slice group the rows to remove with their notes, the spans to cut, and the counts for the
+        """Write for a group of slices the rows to remove with their notes, the spans to cut, and the counts for the
         report."""
         rule, evaluation = self.rule_of(), self.evaluation(engine)
         rows, values, seen = list[int](), list[int](), set[int]()
@@ -235,7 +235,7 @@ class LeakStage(CorpusStage, frozen=True, kw_only=True):
 
 
 def _stored_leaks(corpus: Corpus, task: int, is_common: np.ndarray) -> Iterator[tuple[Corpus, int, dict[int, Stored]]]:
-    """Yield for each partition of a slice group with leaks its corpus, its number, and the leaks of each row."""
+    """Yield for each partition of a group of slices with leaks its corpus, its number, and the leaks of each row."""
     starts = corpus.storage.starts
 
     def entries(file: BinaryIO) -> Iterator[tuple[int, Stored]]:

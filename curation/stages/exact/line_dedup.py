@@ -185,7 +185,7 @@ class LineDedup(CorpusStage, frozen=True, kw_only=True, tag="line_dedup"):
         return verdict
 
     def _store_cuts(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        """Store the spans to cut of a slice group, and write how many units are cut."""
+        """Store the spans to cut of a group of slices, and write how many units are cut."""
         part, division = slice_group(corpus, task), division_of(corpus)
         paths = [_verdicts_path(corpus, reducer) for reducer in range(division.reducers)]
         found, total = [Cuts(*np.zeros((3, 0), np.int64))], unit_cuts.CutUnits()

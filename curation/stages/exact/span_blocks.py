@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files of records of windows (`curation.kernels.spans`), and the verdicts about them.
 
-Three levels follow each other: anchors, nodes, windows. At each level, a task per slice group writes records by key
+Three levels follow each other: anchors, nodes, windows. At each level, a task per group of slices writes records by key
 range. Then a task per reducer writes a verdict about each record. The places with the verdict CLOSER are divided at the
 next level. A reducer reads the records with equal hashes in the order of the corpus, so the first of equal records is
 the earliest place.
 
-A task reads the texts of a slice group in order. It begins a new *block* of documents at BLOCK_RECORDS anchors or
+A task reads the texts of a group of slices in order. It begins a new *block* of documents at BLOCK_RECORDS anchors or
 BLOCK_BYTES of text, so that memory is bounded. A block has one file of anchors, and files of nodes and of windows of at
 most about BLOCK_RECORDS. A file has each record once, and the cells
 
     0 to n - 1   records of the range (uint64): 24 bytes of an anchor or a node, 16 of a window
     n            PLACE of each record, in their order: positions in the text of the block
-    n + 1        spans of windows that are repeated within the slice group, and have no record: uint32 (start, stop)
+    n + 1        spans of windows that are repeated within the group of slices, and have no record: uint32 (start, stop)
 
 A reducer holds at most PASS_RECORDS records. It reads a range with more in several passes, each over a part of the
 values of the first hash. If too many records share one value, each pass reads a part of the values of the second hash.
@@ -81,8 +81,8 @@ LEVELS = (Level("anchors", 3, ""), Level("nodes", 3, "node_records"), Level("win
 
 
 class SpanBlock(NamedTuple):
-    """A block: its slice group, its number in the slice group, its first and last document (exclusive) in the slice
-    group, the bytes of their texts, and its files of a level, numbered over all blocks."""
+    """A block: its group of slices, its number in the group of slices, its first and last document (exclusive) in the
+    group of slices, the bytes of their texts, and its files of a level, numbered over all blocks."""
 
     group: int
     number: int
@@ -143,13 +143,13 @@ def text_buffers(texts: pa.LargeStringArray) -> TextBuffers:
     return buffers_of(pc.fill_null(texts, "") if texts.null_count else texts)
 
 
-# Records of a slice group
+# Records of a group of slices
 
 
 def _write_anchors(
     engine: Engine, corpus: Corpus, group: int, length: int, verify: bool, open_index: Callable[[], Known] | None
 ) -> None:
-    """Write the blocks of a slice group and their anchors; with `verify` also their texts."""
+    """Write the blocks of a group of slices and their anchors; with `verify` also their texts."""
     listed, known, part = [], open_index() if open_index else None, slice_group(corpus, group)
     memory = new_memory(0) if verify else new_memory()
     for number, (first, last, size, batch) in enumerate(_read_blocks(engine, part, length, memory, known)):
@@ -195,7 +195,7 @@ def _read_blocks(
 
 
 def _write_closer(engine: Engine, corpus: Corpus, group: int, level: int, length: int, verify: bool) -> None:
-    """Write the records of this level for the places of a slice group that have the verdict CLOSER."""
+    """Write the records of this level for the places of a group of slices that have the verdict CLOSER."""
     part, listed = slice_group(corpus, group), []
     for block in blocks_of(corpus, LEVELS[level - 1], group):
         found: list[SpanRecords] = []
@@ -382,7 +382,7 @@ def _write_file(
     length: int,
     verify: bool,
 ) -> None:
-    """Write a file of a block: `place` has the slice group, the number of the block and the number of the file. Of
+    """Write a file of a block: `place` has the group of slices, the number of the block and the number of the file. Of
     equal nodes or windows, the first becomes a record and the others become spans, unless bytes are compared."""
     ranges = division_of(corpus).ranges
     numbers = range_of(batch.records[:, 0], ranges)
@@ -404,13 +404,13 @@ def count_records(corpus: Corpus, level: Level) -> int:
 
 
 def _list_blocks(engine: Engine, corpus: Corpus, task: int, level: Level) -> None:
-    """Write the blocks of all slice groups, for tasks that need them."""
+    """Write the blocks of all groups of slices, for tasks that need them."""
     groups = range(slice_group_count(corpus))
     write_sealed(_all_path(corpus, level), [read_sealed(_list_path(corpus, level, group)) for group in groups])
 
 
 def blocks_of(corpus: Corpus, level: Level, group: int | None = None) -> list[SpanBlock]:
-    """Return the blocks of a slice group, or of all slice groups, in order, with their files of a level."""
+    """Return the blocks of a group of slices, or of all groups of slices, in order, with their files of a level."""
     blocks, total = [], 0
     for own, listed in enumerate(read_sealed(_all_path(corpus, level))):
         for number, (first, last, size, files, _) in enumerate(listed):

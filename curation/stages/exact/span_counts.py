@@ -2,9 +2,9 @@
 """Counts of the spans that `substring_dedup` cuts: numbers by length, and the most frequent spans.
 
 Spans with equal keys (`curation.kernels.span_keys`) count as copies of one span, because a few more bytes around a
-repeated footer may repeat in some copies. A task per slice group writes an entry per key, sorted into key ranges. A
-task per reducer keeps the SHOWN most frequent keys of its ranges. Memory depends on the spans of a slice group, or of a
-range.
+repeated footer may repeat in some copies. A task per group of slices writes an entry per key, sorted into key ranges. A
+task per reducer keeps the SHOWN most frequent keys of its ranges. Memory depends on the spans of a group of slices, or
+of a range.
 """
 
 from __future__ import annotations
@@ -74,12 +74,13 @@ def write_entries(corpus: Corpus, path: Path, cuts: Cuts, keys: np.ndarray) -> N
 
 
 def frequent_phase(folder: str) -> Phase:
-    """Return the phase that finds the most frequent spans; `folder` has a file of `write_entries` per slice group."""
+    """Return the phase that finds the most frequent spans; `folder` has a file of `write_entries` per group of
+    slices."""
     return Phase(FREQUENT, reducer_count, partial(_find_frequent, folder=folder), durable=True)
 
 
 def entries_path(corpus: Corpus, folder: str, group: int) -> Path:
-    """Return the file of the entries of a slice group."""
+    """Return the file of the entries of a group of slices."""
     return corpus.scratch / folder / f"{group:06d}.bin"
 
 

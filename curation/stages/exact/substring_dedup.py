@@ -167,7 +167,7 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
         return (*phases, cuts, frequent_phase(CUTS))
 
     def _store_cuts(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        """Store the spans to cut of a slice group, and write its rows to remove and the counts of cuts."""
+        """Store the spans to cut of a group of slices, and write its rows to remove and the counts of cuts."""
         part, total = slice_group(corpus, task), CutSpans()
         cuts, keys = [Cuts(*np.zeros((3, 0), np.int64))], [np.zeros(0, np.uint64)]
         drops = [np.zeros((2, 0), np.int64)]

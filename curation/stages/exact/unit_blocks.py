@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files of unit keys, and the verdicts about them.
 
-A task reads the texts of a slice group in order and writes a *block* whenever it has BLOCK_UNITS units. A block has
+A task reads the texts of a group of slices in order and writes a *block* whenever it has BLOCK_UNITS units. A block has
 each of its keys once, so memory depends neither on the texts of a slice nor on how often a unit occurs. Keys of a block
 are in the order of ranges, which ascend: range k of n has the keys from k * 2^64 / n on. A file of a block has the
 cells
@@ -51,7 +51,7 @@ MAX_DOCUMENTS = (1 << 16) - 1  # larger counts are stored as this
 
 
 class UnitBlock(NamedTuple):
-    """A block: its file, its slice group, and its first and last document (exclusive) in the slice group."""
+    """A block: its file, its group of slices, and its first and last document (exclusive) in the group of slices."""
 
     path: Path
     group: int
@@ -152,13 +152,13 @@ def _count_documents(places: np.ndarray, counts: np.ndarray, keys: int) -> np.nd
 
 
 def _list_blocks(engine: Engine, corpus: Corpus, task: int) -> None:
-    """Write the blocks of all slice groups, for tasks that need them."""
+    """Write the blocks of all groups of slices, for tasks that need them."""
     groups = range(slice_group_count(corpus))
     write_sealed(_all_path(corpus), [read_sealed(_list_path(corpus, group)) for group in groups])
 
 
 def all_blocks(corpus: Corpus) -> list[UnitBlock]:
-    """Return the blocks of all slice groups, in order."""
+    """Return the blocks of all groups of slices, in order."""
     return [
         UnitBlock(_block_path(corpus, group, number), group, *bounds)
         for group, ends in enumerate(read_sealed(_all_path(corpus)))

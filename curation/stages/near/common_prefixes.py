@@ -7,10 +7,10 @@ least CONTINUATIONS different steps follow it in the corpus. Copies of one docum
 dialogues with one prompt continue differently. The common beginning of a document is the longest one that it has, of at
 most MAX_STEPS steps.
 
-A key (uint64) identifies a beginning. A task per slice group writes the distinct pairs of a key and the key one step
-later. For each first key, a reducer counts the different second keys. These files have 16 bytes per step. A task per
-slice group then finds the common beginning of each document, and writes the band keys of the rest. The keys of common
-beginnings take at most 2 bytes per document of the corpus.
+A key (uint64) identifies a beginning. A task per group of slices writes the distinct pairs of a key and the key one
+step later. For each first key, a reducer counts the different second keys. These files have 16 bytes per step. A task
+per group of slices then finds the common beginning of each document, and writes the band keys of the rest. The keys of
+common beginnings take at most 2 bytes per document of the corpus.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def without_prefix(texts: pa.LargeStringArray, found: np.ndarray) -> pa.LargeStr
 
 
 def _write_run(engine: Engine, corpus: Corpus, task: int) -> None:
-    """Write the distinct pairs of keys of a slice group, by ranges of the first key."""
+    """Write the distinct pairs of keys of a group of slices, by ranges of the first key."""
     own = _own(corpus)
     part, ranges = slice_group(own, task), division_of(own).ranges
     pieces = [np.zeros((2, 0), np.uint64), *for_texts(part, np.arange(len(part.rows)), _pairs_of)]
@@ -203,8 +203,8 @@ def _rows_path(corpus: Corpus, task: int) -> Path:
 def _write_keys(
     engine: Engine, corpus: Corpus, task: int, keys_of: Callable[[Engine, Text], np.ndarray], bands: int
 ) -> None:
-    """Write the rows of a slice group, their keys of each band, the number of documents with a common beginning, and
-    the bytes left out."""
+    """Write the rows of a group of slices, their keys of each band, the number of documents with a common beginning,
+    and the bytes left out."""
     part, common = slice_group(corpus, task), common_keys(corpus)
 
     def measure(texts: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:

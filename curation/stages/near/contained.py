@@ -29,9 +29,10 @@ COMPARED = 16
 def choose_containing(
     engine: Engine, corpus: Corpus, slice_group: int, keep: Keep, open_files: near_groups.Open, bound: float
 ) -> None:
-    """Write each removed row and the kept row that contains it, for the groups whose smallest row is in a slice group.
+    """Write each removed row and the kept row that contains it, for the groups whose smallest row is in a group of
+    slices.
 
-    open_files  function that opens the files of a slice group to compute shares of n-grams
+    open_files  function that opens the files of a group of slices to compute shares of n-grams
     bound       lowest share of a removed document's n-grams that the kept document has
     """
     uncompared = 0

@@ -366,7 +366,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         return lambda engine, corpus, task: run(engine, WithoutPrefix.over(corpus, self._columns()), task)
 
     def _match_index(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        """Write the documents of a slice group that have a near-duplicate in the index."""
+        """Write the documents of a group of slices that have a near-duplicate in the index."""
         part, index = slice_group(corpus, task), self.open_index()
 
         def similarities(candidates: np.ndarray) -> tuple[Similarity, Similarity]:
@@ -378,7 +378,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         matches._replace(position=part.rows[matches.position]).save(_matches_path(corpus, task))
 
     def _write_run(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        """Write the keys of a slice group, without documents that match the index."""
+        """Write the keys of a group of slices, without documents that match the index."""
         part = slice_group(corpus, task)
         if self.index:
             part = part.of(np.setdiff1d(part.rows, IndexMatches.load(_matches_path(corpus, task)).position))
@@ -394,8 +394,8 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         near_pairs.split_large_groups(engine, corpus, task, self.banding[0])
 
     def _write_candidates(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        """Write the data to compare the candidates of a slice group, and delete the keys of the slice group, which are
-        not needed any more."""
+        """Write the data to compare the candidates of a group of slices, and delete the keys of the group of slices,
+        which are not needed any more."""
         rows = near_pairs.candidate_rows(corpus, task)
         with commit_folder(near_groups.similarity_folder(corpus, task)) as folder:
             self._write_similarity(engine, corpus.of(rows), np.arange(len(rows)), folder)

@@ -4,8 +4,8 @@ measure the similarity of each removed row to the kept row.
 
 Rows with one key are a group. First, each row is compared with the first row of its group; these pairs form stars
 (`near_pairs.py`). Other pairs are compared only if the first comparisons have not joined their rows. A pair is compared
-by the task of the slice group of its left row, which reads the data of the right row from the files of another slice
-group. One task joins up to JOIN_PAIRS pairs; more are joined in rounds of tasks.
+by the task of the group of slices of its left row, which reads the data of the right row from the files of another
+group of slices. One task joins up to JOIN_PAIRS pairs; more are joined in rounds of tasks.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ SECOND_CHECK, REPRESENTATIVES, GROUPS, VALUES = "second_check", "representatives
 CANDIDATES = "rows.bin"
 JOIN_PAIRS = 1 << 23  # one task joins up to this many, in 300 MB; more are joined in rounds, with the same result
 MERGE_ROWS = 1 << 20  # most rows that wait to be merged
-Open = Callable[[Path], Similarity]  # opens the files of a slice group
+Open = Callable[[Path], Similarity]  # opens the files of a group of slices
 KeptOf = Callable[[np.ndarray, np.ndarray], np.ndarray]  # rows, labels of their groups -> position of the kept row
 
 
 def similarity_folder(corpus: Corpus, slice_group: int) -> Path:
-    """Return the folder with the data to compare the candidates of a slice group."""
+    """Return the folder with the data to compare the candidates of a group of slices."""
     return corpus.scratch / SIMILARITY / f"{slice_group:06d}"
 
 
@@ -159,7 +159,7 @@ def _alike(corpus: Corpus, phase: str, slice_group: int) -> np.ndarray:
 
 
 def _stars(corpus: Corpus, slice_group: int) -> np.ndarray:
-    """Return the rows of a slice group that the first check joins, ascending, each with the smallest row of its
+    """Return the rows of a group of slices that the first check joins, ascending, each with the smallest row of its
     component: shape (2, n). The smallest rows themselves are left out."""
     if _FIRST.have_ended(corpus):
         return _FIRST.stars(corpus, slice_group)
@@ -246,7 +246,7 @@ def write_members(engine: Engine, corpus: Corpus) -> None:
 
 
 def write_groups(engine: Engine, corpus: Corpus, kept_of: KeptOf) -> None:
-    """Write each removed row and the row that is kept in its place, by slice group. `kept_of` takes joined rows and
+    """Write each removed row and the row that is kept in its place, by group of slices. `kept_of` takes joined rows and
     their labels, and returns the position of the kept row of each."""
     components = _components(engine, corpus, _LAST)
     _write_result(corpus, GROUPS, components.rows, kept_of(components.rows, components.labels()))
@@ -296,7 +296,7 @@ def choose_kept(corpus: Corpus, slice_group: int, kept_of: KeptOf) -> None:
 
 
 def removed_of(corpus: Corpus, slice_group: int) -> np.ndarray:
-    """Return the removed rows of a slice group, ascending, and the rows kept in their places: shape (2, n)."""
+    """Return the removed rows of a group of slices, ascending, and the rows kept in their places: shape (2, n)."""
     if _result_path(corpus, REPRESENTATIVES).exists():
         paths = (_result_path(corpus, REPRESENTATIVES, task) for task in range(slice_group_count(corpus)))
         return unique_pairs([_read_pairs(corpus, path, slice_group) for path in paths])
@@ -317,12 +317,12 @@ def compare_rows(corpus: Corpus, open_files: Open, row: np.ndarray, other: np.nd
 
 
 def measure(corpus: Corpus, open_files: Open, slice_group: int) -> None:
-    """Write the similarity of each removed row of a slice group to the row kept in its place."""
+    """Write the similarity of each removed row of a group of slices to the row kept in its place."""
     row, partner = removed_of(corpus, slice_group)
     values = _compare(corpus, open_files, slice_group, row, partner, -1.0)
     write_cells(_check_path(corpus, VALUES, slice_group), [[values]], 1)
 
 
 def values_of(corpus: Corpus, slice_group: int) -> np.ndarray:
-    """Return the similarity of each removed row of a slice group to the row kept in its place, float64."""
+    """Return the similarity of each removed row of a group of slices to the row kept in its place, float64."""
     return np.frombuffer(read_cell(_check_path(corpus, VALUES, slice_group), 0), np.float64)

@@ -6,10 +6,10 @@ group of at most SMALL rows, all other rows are also paired with each other. A l
 next band, at most ROUNDS times, and its parts are groups again. A large group in which all bands are equal keeps only
 the pairs with its first row. So a row has at most SMALL + ROUNDS pairs per band, however many rows share its key.
 
-Rows, pairs and large groups depend only on keys, not on slice groups, reducers or results of comparisons.
+Rows, pairs and large groups depend only on keys, not on groups of slices, reducers or results of comparisons.
 
-A file of pairs has a cell per kind and slice group. A pair is in the cell of the slice group of its left row, and a row
-in the cell of its slice group.
+A file of pairs has a cell per kind and group of slices. A pair is in the cell of the group of slices of its left row,
+and a row in the cell of its group of slices.
 """
 
 from __future__ import annotations
@@ -300,7 +300,7 @@ def _files(corpus: Corpus) -> list[tuple[str, int]]:
 
 
 def candidate_rows(corpus: Corpus, slice_group: int) -> np.ndarray:
-    """Return the rows of a slice group that have a pair, ascending."""
+    """Return the rows of a group of slices that have a pair, ascending."""
     pieces = [_read(corpus, phase, number, ROWS, slice_group) for phase, number in _files(corpus)]
     return sorted_unique(np.frombuffer(b"".join(pieces), row_type(corpus)))
 

@@ -2,7 +2,7 @@
 """Components of pairs of rows, found by rounds of tasks, so that no task holds the rows of the whole corpus.
 
 Rounds turn pairs into stars: in the end each row has one pair, with the smallest row of its component. A round has two
-phases with a task per slice group of rows. In *large*, each row pairs its larger neighbours with its smallest
+phases with a task per group of slices of rows. In *large*, each row pairs its larger neighbours with its smallest
 neighbour, or with itself if no neighbour is smaller. In *small*, each row pairs its smaller neighbours, and itself,
 with the smallest of them. Neither phase changes the components or adds pairs (Kiveris et al.: Connected Components in
 MapReduce and Beyond, SoCC 2014: O(log^2 n) rounds). A chain of 100,000 rows took 14 to 18 rounds, by the order of its
@@ -37,12 +37,12 @@ class Rounds:
     """The rounds that find the components of one set of pairs.
 
     name       prefix of its phases
-    pairs      function that returns the pairs of a slice group: shape (2, n), of different rows
+    pairs      function that returns the pairs of a group of slices: shape (2, n), of different rows
     is_needed  function that returns whether the rounds are used, the same before and after a kill
 
-    `start` and `small` write two cells per slice group: the pairs (row, smaller row) of its rows, then (row, larger
-    row). `large` writes the pairs (row, smaller row) of each slice group; then (row, smallest row) of its own slice
-    group, which is the result if all pairs are in stars; then the number of pairs outside of stars.
+    `start` and `small` write two cells per group of slices: the pairs (row, smaller row) of its rows, then (row, larger
+    row). `large` writes the pairs (row, smaller row) of each group of slices; then (row, smallest row) of its own group
+    of slices, which is the result if all pairs are in stars; then the number of pairs outside of stars.
     """
 
     def __init__(
@@ -114,22 +114,22 @@ class Rounds:
         return 0 <= last < ROUNDS or (last == ROUNDS and self._has_stars(corpus, self._name(LARGE, last)))
 
     def rest(self, corpus: Corpus, slice_group: int) -> np.ndarray:
-        """Return the pairs of a slice group that one task must still join, because the rounds were not used or have not
-        ended."""
+        """Return the pairs of a group of slices that one task must still join, because the rounds were not used or have
+        not ended."""
         last = self._last(corpus)
         if last < 0:
             return self.pairs(corpus, slice_group)
         return _joined(corpus, _read(corpus, corpus.scratch / self._source(last), slice_group))
 
     def stars(self, corpus: Corpus, slice_group: int) -> np.ndarray:
-        """Return the joined rows of a slice group, ascending, each with the smallest row of its component: shape (2,
-        n). The smallest rows themselves are left out. The rounds must have ended."""
+        """Return the joined rows of a group of slices, ascending, each with the smallest row of its component: shape
+        (2, n). The smallest rows themselves are left out. The rounds must have ended."""
         path = _path(corpus.scratch / self._name(LARGE, self._last(corpus)), slice_group)
         return _as_pairs(corpus, read_cell(path, slice_group_count(corpus)))
 
     def members(self, corpus: Corpus, slice_group: int) -> np.ndarray:
-        """Return, for the components whose smallest row is in a slice group, the pairs of this row and each other row:
-        shape (2, n), without duplicates. The rounds must have ended."""
+        """Return, for the components whose smallest row is in a group of slices, the pairs of this row and each other
+        row: shape (2, n), without duplicates. The rounds must have ended."""
         folder = corpus.scratch / self._source(self._last(corpus))
         return unique_pairs([_joined(corpus, _read(corpus, folder, slice_group_count(corpus) + slice_group))])
 
@@ -153,7 +153,7 @@ def _joined(corpus: Corpus, pieces: Iterable[np.ndarray]) -> np.ndarray:
 
 
 def _cells(corpus: Corpus, pairs: np.ndarray) -> Iterator[Sequence[np.ndarray]]:
-    """Divide sorted pairs by the slice group of their first row."""
+    """Divide sorted pairs by the group of slices of their first row."""
     starts = slice_group_starts(corpus).astype(pairs.dtype)
     for low, high in pairwise(np.searchsorted(pairs[0], starts).tolist()):
         yield [values[low:high] for values in pairs]
@@ -171,8 +171,8 @@ def _write_pairs(corpus: Corpus, folder: Path, task: int, pieces: list[np.ndarra
 
 
 def _lowest(corpus: Corpus, slice_group: int, pieces: Iterable[np.ndarray]) -> tuple[int, np.ndarray]:
-    """Return the first row of a slice group, and for each of its rows the smallest neighbour, or the row itself if no
-    neighbour is smaller. `pieces` has the pairs (row, smaller row)."""
+    """Return the first row of a group of slices, and for each of its rows the smallest neighbour, or the row itself if
+    no neighbour is smaller. `pieces` has the pairs (row, smaller row)."""
     first, last = slice_group_starts(corpus)[slice_group : slice_group + 2].tolist()
     lowest = np.arange(first, last, dtype=row_type(corpus))
     for row, smaller in pieces:

@@ -280,7 +280,7 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
         return [Fraction(repr(float(weight))) for weight in self.weights.values()]
 
     def _count_copies(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        """Write how often each row of a slice group is drawn (uint16), and the counts of each group."""
+        """Write how often each row of a group of slices is drawn (uint16), and the counts of each group."""
         found = self._keys_of(slice_group(corpus, task))
         bounds = bounds_of(corpus, divided=False)
         place = np.searchsorted(bounds.group, found[0])

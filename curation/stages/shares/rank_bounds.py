@@ -4,11 +4,11 @@
 Each row has a `group` and an `order`, both uint64, and a weight (int64), which is 1 unless the stage gives another.
 Documents are counted by their weights. Rows with equal group and order have equal weights. The *bound* of a group is
 the order of the last row to drop. Its digits of 16 bits are found one by one, the highest first (radix selection). For
-each digit, a task per slice group counts the digit's values among the rows whose order may still be the bound. Then a
-task per range of groups, a *reducer*, chooses the digit. At the end a task per slice group marks the rows to drop. If
-several rows have the order of the bound, the last ones are dropped.
+each digit, a task per group of slices counts the digit's values among the rows whose order may still be the bound. Then
+a task per range of groups, a *reducer*, chooses the digit. At the end a task per group of slices marks the rows to
+drop. If several rows have the order of the bound, the last ones are dropped.
 
-Memory of a task: about 60 bytes per row of a slice group, or 40 per distinct digit of a reducer's groups.
+Memory of a task: about 60 bytes per row of a group of slices, or 40 per distinct digit of a reducer's groups.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ STATE = np.dtype(
 )
 QUOTA = np.dtype([("group", "<u8"), ("last", "<i8")])
 
-Keys = Callable[["Corpus"], tuple[np.ndarray, ...]]  # slice group -> group, order and, if not 1, weight of each row
+Keys = Callable[["Corpus"], tuple[np.ndarray, ...]]  # group of slices -> group, order and, if not 1, weight of each row
 Dropped = Callable[[np.ndarray, np.ndarray], np.ndarray]  # groups and their weights -> weight to drop of each group
 
 
@@ -70,7 +70,7 @@ class GroupBounds(NamedTuple):
 def phases(keys: Keys, dropped: Dropped, divided: bool) -> Sequence[Phase]:
     """Return the phases that find the lowest rows of each group.
 
-    keys     function that returns the group, the order and the weight, if it is not 1, of each row of a slice group
+    keys     function that returns the group, the order and the weight, if it is not 1, of each row of a group of slices
     dropped  function from groups and the weights of their rows to the weight to drop of each group (int64). The dropped
              rows have at most this weight
     divided  divide the groups among tasks; for columns with many values
@@ -127,7 +127,7 @@ def _places(groups: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, np.ndarr
 def _count_digits(
     keys: Keys, reducers: Callable[[Corpus], int], digit: int, engine: Engine, corpus: Corpus, task: int
 ) -> None:
-    """Count the rows of a slice group by group and by a digit of their order. Rows whose earlier digits differ from
+    """Count the rows of a group of slices by group and by a digit of their order. Rows whose earlier digits differ from
     those of the bound are left out, because it is known whether they are dropped."""
     part = slice_group(corpus, task)
     group, order, *weights = keys(part)
@@ -164,7 +164,7 @@ def _reducer_of(groups: np.ndarray, reducers: int) -> np.ndarray:
 
 def _choose_digits(dropped: Dropped, digit: int, engine: Engine, corpus: Corpus, task: int) -> None:
     """Choose a digit of the bound of each group of this task: the lowest digit with which enough rows are dropped.
-    After the last digit, also write for each slice group how many rows with the order of the bound are dropped."""
+    After the last digit, also write for each group of slices how many rows with the order of the bound are dropped."""
     pieces = [
         np.frombuffer(read_cell(_path(corpus, f"count_{digit}", number), task), COUNTED)
         for number in range(slice_group_count(corpus))
@@ -196,7 +196,7 @@ def _starts(values: np.ndarray) -> np.ndarray:
 
 
 def _merged(counted: np.ndarray) -> np.ndarray:
-    """Return the sums of the counts of all slice groups, one per group and digit, sorted by group and digit."""
+    """Return the sums of the counts of all groups of slices, one per group and digit, sorted by group and digit."""
     counted = counted[np.lexsort((counted["digit"], counted["group"]))]
     is_new = np.ones(len(counted), bool)
     is_new[1:] = (counted["group"][1:] != counted["group"][:-1]) | (counted["digit"][1:] != counted["digit"][:-1])
@@ -221,9 +221,9 @@ def _first_state(counted: np.ndarray, dropped: Dropped) -> np.ndarray:
 
 
 def _quotas(state: np.ndarray, pieces: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Return for each slice group and group how many of its last rows with the order of the bound are dropped.
+    """Return for each group of slices and group how many of its last rows with the order of the bound are dropped.
 
-    pieces   counts of the last digit in each slice group
+    pieces   counts of the last digit in each group of slices
     """
     left = state["left"].copy()
     quotas = []
@@ -238,7 +238,7 @@ def _quotas(state: np.ndarray, pieces: Sequence[np.ndarray]) -> list[np.ndarray]
 
 
 def _write_rows(keys: Keys, reducers: Callable[[Corpus], int], engine: Engine, corpus: Corpus, task: int) -> None:
-    """Write the rows of a slice group that are dropped, and their orders."""
+    """Write the rows of a group of slices that are dropped, and their orders."""
     part = slice_group(corpus, task)
     _, order, *_ = found = keys(part)
     rows = np.flatnonzero(lowest(corpus, task, found, reducers))
@@ -248,8 +248,8 @@ def _write_rows(keys: Keys, reducers: Callable[[Corpus], int], engine: Engine, c
 def lowest(
     corpus: Corpus, task: int, keys: tuple[np.ndarray, ...], reducers: Callable[[Corpus], int] = once
 ) -> np.ndarray:
-    """Return for each row of a slice group whether it is dropped. `keys`: group, order and, if not 1, weight of each
-    row."""
+    """Return for each row of a group of slices whether it is dropped. `keys`: group, order and, if not 1, weight of
+    each row."""
     group, order, *weights = keys
     state = _states(corpus, reducers, DIGITS - 1)
     place, _ = _places(state["group"], group)  # all groups are known

@@ -254,7 +254,7 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
         write_run(corpus, self._part(corpus, task), task, [vector_store.COLUMNS], skip_zeros=True)
 
     def _part(self, corpus: Corpus, number: int) -> Corpus:
-        """Return the documents of a slice group, without those that match the index."""
+        """Return the documents of a group of slices, without those that match the index."""
         part = slice_group(corpus, number)
         if not self.index:
             return part
@@ -287,7 +287,7 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
         vector_clusters.measure_recall(engine, corpus, task, units_of(self.threshold))
 
     def _write_groups(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        """Write each removed row, the row kept in its place, and the vector numbers of both, by slice group."""
+        """Write each removed row, the row kept in its place, and the vector numbers of both, by group of slices."""
         slice_groups = range(slice_group_count(corpus))
         equal = np.concatenate([vector_store.equal_of(corpus, number) for number in slice_groups], axis=1)
         pairs = np.concatenate([equal, *vector_clusters.pairs_of(corpus)], axis=1)
@@ -319,7 +319,7 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
         return -near if self.keep == "nearest" else near
 
     def _write_values(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        """Write for each removed row of a slice group the cosine to the row kept in its place."""
+        """Write for each removed row of a group of slices the cosine to the row kept in its place."""
         _, _, left, right = _removed_of(corpus, task)
         values = cosines(*VectorStore(corpus).cosines(left, right)) / UNITS
         write_cells(_values_path(corpus, task), [[values]], 1)
@@ -383,7 +383,7 @@ def _values_path(corpus: Corpus, number: int) -> Path:
 
 
 def _removed_of(corpus: Corpus, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return the removed rows of a slice group, ascending, the rows kept in their places, and the vector numbers of
+    """Return the removed rows of a group of slices, ascending, the rows kept in their places, and the vector numbers of
     both."""
     data, kind = read_cell(_groups_path(corpus), number), np.dtype(row_type(corpus))
     count = len(data) // (16 + 2 * kind.itemsize)

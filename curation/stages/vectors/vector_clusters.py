@@ -225,8 +225,8 @@ def compare_tasks(corpus: Corpus) -> int:
 
 
 def assign(engine: Engine, corpus: Corpus, number: int, probe: int) -> None:
-    """Write the nearest clusters of each vector of a slice group, the cosine to the nearest centroid, and the vectors
-    by cluster."""
+    """Write the nearest clusters of each vector of a group of slices, the cosine to the nearest centroid, and the
+    vectors by cluster."""
     store, clusters = VectorStore(corpus), Clusters.load(centroids_path(corpus)) if compare_tasks(corpus) else None
     nearest, near = [np.zeros((0, 1 + probe), np.int32)], [np.zeros(0)]
     if clusters is not None and store.facts[number]["vectors"]:
@@ -374,7 +374,7 @@ def pair_counts(corpus: Corpus) -> tuple[int, int]:
 
 
 def measure_recall(engine: Engine, corpus: Corpus, number: int, units: int) -> None:
-    """Compare the sample with all vectors of a slice group. Write the number of close pairs, and how many of them
+    """Compare the sample with all vectors of a group of slices. Write the number of close pairs, and how many of them
     `compare` finds."""
     store = VectorStore(corpus)
     sample = np.fromfile(_sample_path(corpus), np.int64)
@@ -403,7 +403,7 @@ def recall_of(corpus: Corpus) -> dict[str, int]:
 
 
 def cluster_sizes(store: VectorStore, clusters: int) -> np.ndarray:
-    """Return the number of vectors whose nearest cluster is each cluster, from the files of all slice groups."""
+    """Return the number of vectors whose nearest cluster is each cluster, from the files of all groups of slices."""
     sizes = np.zeros(clusters, np.int64)
     for number, fact in enumerate(store.facts):
         if fact["vectors"]:

@@ -62,7 +62,7 @@ def _sorted_path(corpus: Corpus, number: int, name: str) -> Path:
 
 
 def sort_by_cluster(engine: Engine, corpus: Corpus, number: int, column: str) -> None:
-    """Write the vectors of a slice group, their order by cluster, their documents, and the size of each cluster."""
+    """Write the vectors of a group of slices, their order by cluster, their documents, and the size of each cluster."""
     part, clusters = slice_group(corpus, number), Clusters.load(centroids_path(corpus))
     positions = np.flatnonzero(part.column(COLUMNS[0]) != 0)
     homes, dimensions = [np.zeros(0, np.int32)], 0
@@ -82,7 +82,8 @@ def sort_by_cluster(engine: Engine, corpus: Corpus, number: int, column: str) ->
 
 
 def _counts(corpus: Corpus) -> np.ndarray:
-    """Return the number of vectors of each slice group in each cluster, int64: shape (slice groups, clusters)."""
+    """Return the number of vectors of each group of slices in each cluster, int64: shape (groups of slices,
+    clusters)."""
     return np.stack(
         [np.fromfile(_sorted_path(corpus, number, "counts"), np.int64) for number in range(slice_group_count(corpus))]
     )
@@ -104,7 +105,7 @@ def write_part(engine: Engine, corpus: Corpus, number: int) -> None:
     vectors = np.empty((high - low, max(fact["dimensions"] for fact in facts)), np.int8)
     kind = position_type(len(corpus.rows))
     documents = np.empty(high - low, kind)
-    before = np.cumsum(counts, axis=0) - counts  # vectors of the same cluster in earlier slice groups
+    before = np.cumsum(counts, axis=0) - counts  # vectors of the same cluster in earlier groups of slices
     for group, fact in enumerate(facts):
         if not fact["vectors"]:
             continue
@@ -216,7 +217,7 @@ class VectorIndex(SavedIndex):
 
 
 def matches_path(corpus: Corpus, number: int) -> Path:
-    """Return the file with the matches of a slice group."""
+    """Return the file with the matches of a group of slices."""
     return corpus.scratch / INDEX / f"{number:06d}.npz"
 
 
@@ -227,7 +228,7 @@ def _sample_path(corpus: Corpus, number: int) -> Path:
 def match_slice_group(
     engine: Engine, corpus: Corpus, number: int, index: VectorIndex, column: str, probe: int, units: int, seed: int
 ) -> None:
-    """Write the documents of a slice group that are close to a document of the index, and a sample of vectors to
+    """Write the documents of a group of slices that are close to a document of the index, and a sample of vectors to
     measure the recall.
 
     Each distinct vector is compared with the vectors in its nearest cluster of the index, and in the `probe` next
@@ -339,7 +340,7 @@ def measure_index_recall(
 
 
 def _sample(corpus: Corpus, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return a sample of distinct vectors of all slice groups, and their nearest clusters of the index."""
+    """Return a sample of distinct vectors of all groups of slices, and their nearest clusters of the index."""
     pieces = []
     for number in range(slice_group_count(corpus)):
         stored = load_arrays(_sample_path(corpus, number))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The distinct vectors of a corpus in files, by slice group, in the order of their documents.
+"""The distinct vectors of a corpus in files, by group of slices, in the order of their documents.
 
 Equal vectors are found by their hashes, as `exact_dedup` finds equal texts. Each distinct vector is stored once, for
-its first document. Its number, counted over all slice groups, identifies it.
+its first document. Its number, counted over all groups of slices, identifies it.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def vectors_of(engine: Engine, frame: Frame, column: str) -> tuple[np.ndarray, n
 
 
 def write_equal(engine: Engine, corpus: Corpus, task: int) -> None:
-    """Write the rows whose vector an earlier row has, each with the first row with this vector, by slice group of the
-    later row."""
+    """Write the rows whose vector an earlier row has, each with the first row with this vector, by group of slices of
+    the later row."""
     kind = row_type(corpus)
     rows, firsts = [np.zeros(0, kind)], [np.zeros(0, kind)]
     for _, keys, found in read_keys_of(corpus, task, 1, len(COLUMNS)):
@@ -74,8 +74,8 @@ def write_equal(engine: Engine, corpus: Corpus, task: int) -> None:
 
 
 def equal_of(corpus: Corpus, number: int) -> np.ndarray:
-    """Return the rows of a slice group whose vector an earlier row has, ascending, each with the first row with this
-    vector: shape (2, n)."""
+    """Return the rows of a group of slices whose vector an earlier row has, ascending, each with the first row with
+    this vector: shape (2, n)."""
     paths = [corpus.scratch / EQUAL / f"{task:06d}.bin" for task in range(reducer_count(corpus))]
     pieces = [np.frombuffer(read_cell(path, number), row_type(corpus)).reshape(2, -1) for path in paths]
     pairs = np.concatenate(pieces, axis=1)
@@ -92,13 +92,13 @@ def save(path: Path, values: np.ndarray) -> None:
 
 
 def vector_path(corpus: Corpus, number: int, name: str) -> Path:
-    """Return the file of a slice group with a value per vector."""
+    """Return the file of a group of slices with a value per vector."""
     return corpus.scratch / VECTORS / f"{number:06d}.{name}"
 
 
 def write_vectors(corpus: Corpus, part: Corpus, number: int, column: str) -> None:
-    """Write the distinct vectors of the slice group `part`, their rows, norms and hashes, and how many documents have a
-    vector. `part` lacks documents that match an index, so it may have no vectors."""
+    """Write the distinct vectors of the group of slices `part`, their rows, norms and hashes, and how many documents
+    have a vector. `part` lacks documents that match an index, so it may have no vectors."""
     hashes = part.column(COLUMNS[0])
     present = hashes != 0
     later = equal_of(corpus, number)[0]
@@ -134,7 +134,7 @@ class VectorStore:
 
     count       number of vectors
     dimensions  number of dimensions of a vector; 0 without vectors
-    starts      first number of each slice group, then `count`
+    starts      first number of each group of slices, then `count`
     """
 
     def __init__(self, corpus: Corpus) -> None:
@@ -146,7 +146,7 @@ class VectorStore:
         self._maps: dict[tuple[int, str], np.ndarray] = {}
 
     def check(self, column: str) -> None:
-        """Raise InputError if the slice groups have vectors of different dimensions, or no vectors at all."""
+        """Raise InputError if the groups of slices have vectors of different dimensions, or no vectors at all."""
         known = 0
         for fact in self.facts:
             if fact["vectors"]:
@@ -165,7 +165,8 @@ class VectorStore:
         return sum(fact["present"] for fact in self.facts)
 
     def slice_group(self, number: int, name: str) -> np.ndarray:
-        """Return a value per vector of a slice group: `vectors`, `rows`, `norms`, `hashes`, `nearest` or `cosines`."""
+        """Return a value per vector of a group of slices: `vectors`, `rows`, `norms`, `hashes`, `nearest` or
+        `cosines`."""
         if (number, name) not in self._maps:
             kind = row_type(self.corpus) if name == "rows" else TYPES[name]
             values = map_file(vector_path(self.corpus, number, name), kind)
