@@ -180,7 +180,7 @@ def explain(
     words: str = "",
     text_column: str = "text",
 ) -> AnyFrame:
-    """Return all rows with their measures and the verdict of `rules`.
+    """Return all rows with their measures, and whether and why `rules` would remove them.
 
     rules                as in `curation.filter`
     frame, text_column   as in `curation.apply`

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules on measures that are already computed: verdicts and effects of moved bounds, without reading any text."""
+"""Rules on measures that are already computed: which documents they remove, and the effects of other bounds. No text is
+read."""
 
 from __future__ import annotations
 

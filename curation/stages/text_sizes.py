@@ -92,7 +92,8 @@ def remove_large(outcome: Outcome, gone: np.ndarray, sizes: np.ndarray | float, 
 
 
 def _joined(first: Verdict, second: Verdict) -> Verdict:
-    """Return both verdicts as one. The second has one reason, and removes only rows that the first keeps."""
+    """Return one verdict with the removals of both. `second` has one reason, and removes only rows that `first`
+    keeps."""
     gone = second.reason >= 0
     place = np.cumsum(~first.kept) - 1
     places = pa.array(place[~first.kept | gone], mask=gone[~first.kept | gone])

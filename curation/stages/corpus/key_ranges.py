@@ -2,9 +2,10 @@
 """Equal keys of a corpus, found by tasks that share only files.
 
 A *group of slices* is some consecutive partitions. A task per group of slices writes its keys, divided by *ranges* of
-hashed keys. The keys of one band (a group of key columns) and one range are a *cell*. A *reducer* is a task that reads
-some cells from all groups of slices: it sees all rows with its keys, in ascending order. Results depend neither on the
-number of groups of slices and ranges nor on the order of the tasks. The files have 8 bytes per key and 4 per row.
+hashed keys. The keys of one band (a group of key columns) and one range are a *cell*, a numbered part of each file. A
+*reducer* is a task that reads some cells from all groups of slices: it sees all rows with its keys, in ascending order.
+Results depend neither on the number of groups of slices and ranges nor on the order of the tasks. The files have 8
+bytes per key and 4 per row.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 DIVISION, RUNS = "division", "runs"  # phases
 MIN_GROUP_ROWS, MAX_GROUP_ROWS = 1 << 15, 1 << 21
-REDUCER_KEYS = 1 << 24  # keys of a reducer, in several cells
+REDUCER_KEYS = 1 << 24  # keys that one reducer reads, in several cells
 RANGE_KEYS = 1 << 19  # keys of a range: 9 MB with their rows and table; more do not fit the cache
 TASKS_PER_WORKER = 2
 MAX_RANGES = 1 << 15
@@ -50,8 +51,8 @@ class Division(NamedTuple):
     reducers: int
 
     def cells(self, reducer: int, bands: int) -> range:
-        """Return the numbers of the cells that a reducer reads. A cell has the number `band * ranges + range`; reducers
-        have equal shares."""
+        """Return the numbers of the cells that the task `reducer` reads: an equal share of all cells. The number of a
+        cell is `band * ranges + range`."""
         count = bands * self.ranges
         return range(count * reducer // self.reducers, count * (reducer + 1) // self.reducers)
 
@@ -105,12 +106,12 @@ def once(corpus: Corpus) -> int:
 
 
 def slice_group_count(corpus: Corpus) -> int:
-    """Return the number of groups of slices: phases over slices have a task for each."""
+    """Return the number of groups of slices, which is the number of tasks of a phase over slices."""
     return len(division_of(corpus).slice_groups) - 1
 
 
 def reducer_count(corpus: Corpus) -> int:
-    """Return the number of reducers: the tasks of phases over ranges of keys."""
+    """Return the number of tasks of a phase over ranges of keys."""
     return division_of(corpus).reducers
 
 
@@ -135,8 +136,8 @@ def row_type(corpus: Corpus) -> str:
 
 
 def write_cells(path: Path, cells: Iterable[Iterable[np.ndarray]], count: int) -> None:
-    """Write the arrays of `count` cells to a file: the byte at which each cell begins (int64, and the end of the last),
-    then the arrays."""
+    """Write a file of `count` cells (numbered parts). First come the bytes at which each cell begins and the last ends
+    (int64), then the arrays of the cells."""
     bounds = np.full(count + 1, 8 * (count + 1), np.int64)
     with commit(path) as temporary, open(temporary, "wb") as file:
         write_array(file, bounds)
@@ -149,14 +150,15 @@ def write_cells(path: Path, cells: Iterable[Iterable[np.ndarray]], count: int) -
 
 
 def read_cell(path: Path, cell: int) -> bytes:
-    """Return the bytes of a cell. Raises IntegrityError if the file is too short."""
+    """Return the bytes of the cell (part) number `cell` of a file. Raises IntegrityError if the file is too short."""
     with open(path, "rb", buffering=0) as file:
         low, high = np.frombuffer(_read(file, 8 * cell, 16), np.int64).tolist()
         return _read(file, low, high - low)
 
 
 def cell_size(path: Path, cell: int) -> int:
-    """Return the number of bytes of a cell. Raises IntegrityError if the file is too short."""
+    """Return the number of bytes of the cell number `cell` of a file. Raises IntegrityError if the file is too
+    short."""
     low, high = cell_bounds(path, cell)
     return high - low
 
@@ -168,7 +170,7 @@ def cell_bounds(path: Path, cell: int) -> tuple[int, int]:
 
 
 def read_bytes(path: Path, start: int, size: int) -> bytes:
-    """Return bytes of a file. Raises IntegrityError if the file is too short."""
+    """Return `size` bytes of a file from the byte `start` on. Raises IntegrityError if the file is too short."""
     with open(path, "rb", buffering=0) as file:
         return _read(file, start, size)
 
@@ -222,7 +224,7 @@ def write_run(corpus: Corpus, part: Corpus, number: int, bands: Sequence[Sequenc
 
 
 def range_of(keys: np.ndarray, ranges: int) -> np.ndarray:
-    """Return the range (uint16) of each key by a hash of it: keys themselves may be unevenly spread."""
+    """Return the range (uint16) of each key by a hash of the key, because keys themselves may be unevenly spread."""
     numbers = np.empty(len(keys), np.uint16)
     for batch in batches_of(len(keys)):
         mixed = (keys[batch] ^ keys[batch] >> np.uint64(32)) * GOLDEN >> np.uint64(32)
@@ -231,7 +233,8 @@ def range_of(keys: np.ndarray, ranges: int) -> np.ndarray:
 
 
 def read_keys_of(corpus: Corpus, reducer: int, bands: int, width: int) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Yield the cells of a reducer: the band, the keys (uint64, shape (n, width)) and their rows, ascending."""
+    """Yield the cells that the task `reducer` reads: the band, the keys (uint64, shape (n, width)) and their rows,
+    ascending."""
     division, starts = division_of(corpus), slice_group_starts(corpus)
     paths = [runs_path(corpus, number) for number in range(len(starts) - 1)]
     for cell in division.cells(reducer, bands):
@@ -239,7 +242,7 @@ def read_keys_of(corpus: Corpus, reducer: int, bands: int, width: int) -> Iterat
 
 
 def read_keys(paths: Sequence[Path], cell: int, width: int, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return a cell of the files of all groups of slices: the keys (uint64, shape (n, width)), and their rows.
+    """Return the keys (uint64, shape (n, width)) of a cell from the files of all groups of slices, and their rows.
 
     `starts` has the first row of each group of slices, then the number of rows. A file has rows as uint32, counted from
     the first row of its group of slices."""

@@ -276,8 +276,8 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
         return bool(self.column) or self.keep != FIRST
 
     def _find_duplicates(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        """Find the duplicates among the keys of a reducer. Write each with the row kept for its key, by group of
-        slices."""
+        """Find the duplicates among the rows with this task's keys. Write each duplicate with the kept row of its key,
+        one cell per group of slices."""
         found: list[tuple[np.ndarray, np.ndarray]] = []
         for _, keys, rows in read_keys_of(corpus, task, 1, len(self._run_columns)):
             rank = None if self.keep == FIRST else split_rank(keys)

@@ -2,9 +2,9 @@
 """Files of records of windows (`curation.kernels.spans`), and the verdicts about them.
 
 Three levels follow each other: anchors, nodes, windows. At each level, a task per group of slices writes records by key
-range. Then a task per reducer writes a verdict about each record. The places with the verdict CLOSER are divided at the
-next level. A reducer reads the records with equal hashes in the order of the corpus, so the first of equal records is
-the earliest place.
+range. Then each task of the next phase (a reducer) writes a verdict about each record of its key ranges. The places
+with the verdict CLOSER are divided at the next level. A reducer reads the records with equal hashes in the order of the
+corpus, so the first of equal records is the earliest place.
 
 A task reads the texts of a group of slices in order. It begins a new *block* of documents at BLOCK_RECORDS anchors or
 BLOCK_BYTES of text, so that memory is bounded. A block has one file of anchors, and files of nodes and of windows of at
@@ -81,8 +81,8 @@ LEVELS = (Level("anchors", 3, ""), Level("nodes", 3, "node_records"), Level("win
 
 
 class SpanBlock(NamedTuple):
-    """A block: its group of slices, its number in the group of slices, its first and last document (exclusive) in the
-    group of slices, the bytes of their texts, and its files of a level, numbered over all blocks."""
+    """A block: its group of slices; its number, and its first and last document (exclusive), counted within this group;
+    the bytes of their texts; and its files of a level, numbered over all blocks."""
 
     group: int
     number: int
@@ -120,7 +120,7 @@ def span_phases(
 ) -> tuple[Phase, ...]:
     """Return the phases that find the repeated windows, including those of an index. `verify`: compare bytes where
     hashes are equal. `compare` is called as a task with `level`, `length` and `verify`; by default it writes the
-    verdicts of a reducer."""
+    verdicts about the records of the task."""
     record_bytes = RANGES_PER_KEYS * -(-length // 4)  # about an anchor per length / 4 bytes
     phases = [division_phase(1, lambda corpus: text_starts(corpus, record_bytes))]
     for number, level in enumerate(LEVELS):
@@ -422,7 +422,8 @@ def blocks_of(corpus: Corpus, level: Level, group: int | None = None) -> list[Sp
 
 
 def read_places(corpus: Corpus, level: Level, block: SpanBlock) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield the places, verdicts and spans of each file of a block, in order."""
+    """Yield for each file of a block, in order: its places, the verdicts about their records, and its spans without
+    records."""
     division = division_of(corpus)
     reducers = [_verdicts_path(corpus, level, reducer) for reducer in range(division.reducers)]
     for number, path in block.files:
@@ -432,10 +433,10 @@ def read_places(corpus: Corpus, level: Level, block: SpanBlock) -> Iterator[tupl
 
 
 def repeated_mask(corpus: Corpus, blocks: Sequence[SpanBlock], size: int, length: int) -> np.ndarray:
-    """Return whether each byte of a block is in a repeated window, uint8.
+    """Return for each byte of a block whether it is in a repeated window: uint8, 0 or 1.
 
-    blocks   the block, with its files of each level
-    size   number of its bytes
+    blocks  the block, once per level, with its files of this level
+    size    number of bytes of the block
     """
     mask = np.zeros(size, np.uint8)
     for level, block in zip(LEVELS, blocks, strict=True):

@@ -2,9 +2,9 @@
 """Counts of the spans that `substring_dedup` cuts: numbers by length, and the most frequent spans.
 
 Spans with equal keys (`curation.kernels.span_keys`) count as copies of one span, because a few more bytes around a
-repeated footer may repeat in some copies. A task per group of slices writes an entry per key, sorted into key ranges. A
-task per reducer keeps the SHOWN most frequent keys of its ranges. Memory depends on the spans of a group of slices, or
-of a range.
+repeated footer may repeat in some copies. A task per group of slices writes an entry per key, sorted into key ranges.
+Each task of the next phase keeps the SHOWN most frequent keys of its ranges. Memory depends on the spans of a group of
+slices, or of a range.
 """
 
 from __future__ import annotations

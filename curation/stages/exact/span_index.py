@@ -290,7 +290,7 @@ def _join(engine: Engine, corpus: Corpus, task: int) -> None:
 
 
 def _map_cell(path: Path, cell: int) -> np.ndarray:
-    """Return the entries of a cell through a memory map."""
+    """Return the entries of one range (a cell of a file) through a memory map."""
     low, high = cell_bounds(path, cell)
     return map_file(path, np.uint8)[low:high].view(ENTRY)
 

@@ -51,7 +51,8 @@ MAX_DOCUMENTS = (1 << 16) - 1  # larger counts are stored as this
 
 
 class UnitBlock(NamedTuple):
-    """A block: its file, its group of slices, and its first and last document (exclusive) in the group of slices."""
+    """A block: its file, its group of slices, and its first and last document (exclusive), counted within this
+    group."""
 
     path: Path
     group: int
@@ -115,7 +116,7 @@ def _read_units(engine: Engine, part: Corpus, compared: UnitSettings) -> Iterato
 def _cells_of(
     engine: Engine, keys: np.ndarray, counts: np.ndarray, ranges: int, counted: bool, threads: int
 ) -> Iterator[list[np.ndarray]]:
-    """Yield the arrays of the cells of a block."""
+    """Yield the arrays of each cell of a block's file."""
     chosen = np.flatnonzero(keys).astype(np.int32)
     own = keys[chosen]
     leaders = engine.group_leaders(own[:, None], workers=threads)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The spans of texts that `line_dedup` cuts: from verdicts about keys to bytes."""
+"""The spans of texts that `line_dedup` cuts, in bytes, computed from the verdicts about keys of units."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from curation.stages.outcome import Cuts
 if TYPE_CHECKING:
     from curation.stages.outcome import Corpus
 
-# Verdicts about a key in a block. Of its units, cut: none; all but the first; all if there are several; all; all,
-# because the index of an earlier run has the key.
+# Verdicts about a key in a block. They say which units with the key are cut: none; all but the first; all, if there
+# are several; all; all, because the index of an earlier run has the key.
 KEPT, FIRST_KEPT, ONE_KEPT, CUT, CUT_BY_INDEX = range(5)
 
 

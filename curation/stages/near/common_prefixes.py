@@ -8,9 +8,9 @@ dialogues with one prompt continue differently. The common beginning of a docume
 most MAX_STEPS steps.
 
 A key (uint64) identifies a beginning. A task per group of slices writes the distinct pairs of a key and the key one
-step later. For each first key, a reducer counts the different second keys. These files have 16 bytes per step. A task
-per group of slices then finds the common beginning of each document, and writes the band keys of the rest. The keys of
-common beginnings take at most 2 bytes per document of the corpus.
+step later. For each first key, a task of the next phase counts the different second keys. These files have 16 bytes per
+step. A task per group of slices then finds the common beginning of each document, and writes the band keys of the rest.
+The keys of common beginnings take at most 2 bytes per document of the corpus.
 """
 
 from __future__ import annotations
@@ -153,7 +153,8 @@ def without_prefix(texts: pa.LargeStringArray, found: np.ndarray) -> pa.LargeStr
 
 
 def _write_run(engine: Engine, corpus: Corpus, task: int) -> None:
-    """Write the distinct pairs of keys of a group of slices, by ranges of the first key."""
+    """Write the distinct pairs of a beginning's key and the key one step later, for a group of slices, by ranges of the
+    first key."""
     own = _own(corpus)
     part, ranges = slice_group(own, task), division_of(own).ranges
     pieces = [np.zeros((2, 0), np.uint64), *for_texts(part, np.arange(len(part.rows)), _pairs_of)]
@@ -177,7 +178,7 @@ def _distinct(pieces: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _write_common(engine: Engine, corpus: Corpus, task: int) -> None:
-    """Write the keys of the common beginnings in the ranges of a reducer."""
+    """Write the keys of the common beginnings among the keys in this task's ranges."""
     own = _own(corpus)
     paths = [runs_path(own, number) for number in range(slice_group_count(own))]
     found = [np.zeros(0, np.uint64)]

@@ -6,7 +6,7 @@ group of at most SMALL rows, all other rows are also paired with each other. A l
 next band, at most ROUNDS times, and its parts are groups again. A large group in which all bands are equal keeps only
 the pairs with its first row. So a row has at most SMALL + ROUNDS pairs per band, however many rows share its key.
 
-Rows, pairs and large groups depend only on keys, not on groups of slices, reducers or results of comparisons.
+Rows, pairs and large groups depend only on keys, not on the division into tasks or on results of comparisons.
 
 A file of pairs has a cell per kind and group of slices. A pair is in the cell of the group of slices of its left row,
 and a row in the cell of its group of slices.

@@ -2,11 +2,11 @@
 """Components of pairs of rows, found by rounds of tasks, so that no task holds the rows of the whole corpus.
 
 Rounds turn pairs into stars: in the end each row has one pair, with the smallest row of its component. A round has two
-phases with a task per group of slices of rows. In *large*, each row pairs its larger neighbours with its smallest
-neighbour, or with itself if no neighbour is smaller. In *small*, each row pairs its smaller neighbours, and itself,
-with the smallest of them. Neither phase changes the components or adds pairs (Kiveris et al.: Connected Components in
-MapReduce and Beyond, SoCC 2014: O(log^2 n) rounds). A chain of 100,000 rows took 14 to 18 rounds, by the order of its
-rows.
+phases with a task per group of slices, for the rows in these slices. In *large*, each row pairs its larger neighbours
+with its smallest neighbour, or with itself if no neighbour is smaller. In *small*, each row pairs its smaller
+neighbours, and itself, with the smallest of them. Neither phase changes the components or adds pairs (Kiveris et al.:
+Connected Components in MapReduce and Beyond, SoCC 2014: O(log^2 n) rounds). A chain of 100,000 rows took 14 to 18
+rounds, by the order of its rows.
 
 A phase *large* that finds only stars ends the rounds. A task holds the pairs of its rows: up to 49 bytes each, 74 from
 2^31 rows on. All pairs of one row are in one task.

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Row stages: each looks at one document at a time, and answers with a verdict, a text or columns."""
+"""Row stages: their result for a document depends only on this document. It is a removal, a new text or new columns."""

@@ -195,7 +195,7 @@ class Filter(RowStage, frozen=True, kw_only=True, dict=True, tag="filter"):
         return self._measured(engine, frame, ())[1]
 
     def judge(self, engine: Engine, frame: Frame, measures: Mapping[str, np.ndarray]) -> Verdict:
-        """Return the verdict on the rows of a frame, from their measures."""
+        """Return which rows of a frame the rules remove, and why, from the measures of the rows."""
         columns = self._columns(engine, frame, self.expanded, self._edited(engine, frame))
         return decide(self.expanded, measures, len(frame), columns)
 

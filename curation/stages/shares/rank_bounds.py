@@ -8,7 +8,7 @@ each digit, a task per group of slices counts the digit's values among the rows 
 a task per range of groups, a *reducer*, chooses the digit. At the end a task per group of slices marks the rows to
 drop. If several rows have the order of the bound, the last ones are dropped.
 
-Memory of a task: about 60 bytes per row of a group of slices, or 40 per distinct digit of a reducer's groups.
+Memory of a task: about 60 bytes per row of a group of slices, or 40 per distinct digit of the groups of a reducer.
 """
 
 from __future__ import annotations
@@ -127,8 +127,8 @@ def _places(groups: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, np.ndarr
 def _count_digits(
     keys: Keys, reducers: Callable[[Corpus], int], digit: int, engine: Engine, corpus: Corpus, task: int
 ) -> None:
-    """Count the rows of a group of slices by group and by a digit of their order. Rows whose earlier digits differ from
-    those of the bound are left out, because it is known whether they are dropped."""
+    """Count the rows of a group of slices, by their group and a digit of their order. Rows whose earlier digits differ
+    from those of the bound are left out: whether they are dropped is already known."""
     part = slice_group(corpus, task)
     group, order, *weights = keys(part)
     rows = part.rows.astype(np.int64)
@@ -221,7 +221,8 @@ def _first_state(counted: np.ndarray, dropped: Dropped) -> np.ndarray:
 
 
 def _quotas(state: np.ndarray, pieces: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Return for each group of slices and group how many of its last rows with the order of the bound are dropped.
+    """Return how many rows with the order of the bound are dropped: a number per group of rows, for each group of
+    slices. The last of these rows are dropped.
 
     pieces   counts of the last digit in each group of slices
     """
