@@ -53,7 +53,7 @@ class Candidates:
         """Add the documents of a frame that a stage removed. Only the texts of candidates are copied to the host.
 
         frame  `row`, `id`, `text` and the carried columns of the removed documents
-        bound  float64: the bound that each of them broke
+        bound  float64: the bound that each document broke
         """
         if not len(frame):
             return

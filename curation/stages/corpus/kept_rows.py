@@ -48,13 +48,14 @@ def rank_by(weight: np.ndarray) -> np.ndarray:
 
 
 def longest_first(corpus: Corpus, rows: np.ndarray) -> np.ndarray:
-    """Return a weight per row, lowest for the text with the most bytes."""
+    """Return a weight per row, lowest for the row whose text has the most bytes."""
     lengths = corpus.of(rows).byte_lengths()
     return np.negative(lengths, out=lengths)
 
 
 def source_order(corpus: Corpus, rows: np.ndarray, keep: list[str]) -> np.ndarray:
-    """Return a weight per row: the place of its input in `keep`. Inputs that are not listed come last."""
+    """Return a weight per row: the position of the row's input in the list `keep`. Inputs that are not listed come
+    last."""
     check_inputs(keep, [name for name, _, _ in corpus.sources])
     order = np.full(len(rows), len(keep), np.int16)
     for name, low, high in corpus.sources:
@@ -73,10 +74,10 @@ def weight_of(corpus: Corpus, rows: np.ndarray, keep: Keep) -> np.ndarray:
 
 
 def group_sizes(corpus: Corpus, partner: np.ndarray) -> dict[str, Any]:
-    """Return the histogram of group sizes in powers of two, and the largest groups with the kept row. `partner` has the
-    kept row of each removed document."""
+    """Return the histogram of group sizes in powers of two, and the kept row and size of the largest groups. `partner`
+    has the kept row of each removed document."""
     groups, by_top = 0, np.zeros(65, np.int64)
-    largest = np.zeros(0, np.int64), np.zeros(0, np.int64)  # kept rows, documents
+    largest = np.zeros(0, np.int64), np.zeros(0, np.int64)  # kept rows, and documents in their groups
     for kept, removed in runs_of(sorted_file(corpus.scratch / SORTED, [partner])):
         sizes = removed + 1
         groups += len(kept)

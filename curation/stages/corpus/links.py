@@ -14,7 +14,7 @@ from curation.stages.corpus.similarity import COMPARISONS, ShingleSettings, join
 
 VECTOR_STAGE = "semantic_dedup"  # the kind of stage whose values are cosines
 CHAIN_STAGE = "fuzzy_dedup"  # the kind of stage whose groups may hold chains
-MAX_LINKED, MAX_LINKED_BYTES = 500, 8 << 20  # documents of a group with links, and of their texts
+MAX_LINKED, MAX_LINKED_BYTES = 500, 8 << 20  # most documents of a group with links, and most characters of their texts
 
 
 class GroupLink(NamedTuple):
@@ -57,8 +57,8 @@ def find_links(engine: Engine, settings: Mapping[str, Any], texts: Sequence[str]
     """Return for each text of a group the text through which it is linked to the kept text, which is the first. Of the
     texts that are one step closer to the kept text, this is the most similar one.
 
-    None: the text itself reaches `threshold` with the kept text; or no chain is found, since the group has more than
-    MAX_LINKED texts, or since texts were rewritten after the stage.
+    The link is None if the text itself reaches `threshold` with the kept text. It is also None if no chain is found:
+    the group has more than MAX_LINKED texts, or texts were rewritten after the stage.
     """
     links: list[GroupLink | None] = [None] * len(texts)
     if len(texts) > MAX_LINKED or sum(map(len, texts)) > MAX_LINKED_BYTES:
@@ -71,7 +71,7 @@ def find_links(engine: Engine, settings: Mapping[str, Any], texts: Sequence[str]
     found[0] = True
     while len(step):
         following = np.flatnonzero(is_near[step].any(axis=0) & ~found)
-        for position in following.tolist() if step[0] else ():  # those near the kept one need no link
+        for position in following.tolist() if step[0] else ():  # texts near the kept text need no link
             closest = int(step[np.argmax(similarity[position, step])])
             links[position] = GroupLink(closest, float(similarity[position, closest]))
         found[following] = True

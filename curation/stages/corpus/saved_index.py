@@ -70,7 +70,8 @@ def _documents_file(band: int) -> str:
 
 
 def keys_band(band: int, column: str) -> Band:
-    """Name the files of one band: keys from `column`, and the documents that have them."""
+    """Return the band of an index whose keys are in `column`, with the names of its two files: keys, and documents with
+    these keys."""
     return Band([column], [_keys_file(band)], _documents_file(band))
 
 
@@ -280,7 +281,7 @@ class _Pairs(NamedTuple):
 
     new: np.ndarray
     old: np.ndarray
-    shared: np.ndarray  # number of bands
+    shared: np.ndarray  # number of shared bands
 
     def select(self, chosen: np.ndarray) -> _Pairs:
         return _Pairs(self.new[chosen], self.old[chosen], self.shared[chosen])
@@ -336,8 +337,8 @@ def find_matches(
 
 
 def _spans(sorted_keys: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first position of each key among the sorted keys, and how often it occurs there; 0 times for documents
-    without words (key 0). Keys are looked up in ascending order, because neighbours are in the same pages of memory."""
+    """Return where each key begins among the sorted keys, and how many of them are equal to it; 0 for documents without
+    words (key 0). Keys are looked up in ascending order, so that adjacent ones are read from the same memory pages."""
     order = np.argsort(keys)
     low, high = np.empty(len(keys), np.int64), np.empty(len(keys), np.int64)
     low[order] = np.searchsorted(sorted_keys, keys[order], side="left")

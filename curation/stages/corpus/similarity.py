@@ -48,7 +48,7 @@ class ShingleSettings(NamedTuple):
 
 
 class Similarity(Protocol):
-    """Similarity of documents of one file. Documents are numbered in the order of the corpus."""
+    """The similarity of documents whose data are in one folder. Documents are numbered in the order of the corpus."""
 
     def bound_between(self, other: Any, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """Return an upper bound of the similarity of each pair, float64, from data in memory. `right` are documents of
@@ -72,7 +72,7 @@ class ExactJaccard:
     def __init__(self, engine: Engine, folder: Path, workers: int = 1) -> None:
         self.engine = engine
         self.workers = workers
-        self.pool = ThreadPoolExecutor(workers)  # starting threads per batch took a seventh of the time
+        self.pool = ThreadPoolExecutor(workers)  # starting threads for each batch took 1/7 of the time
         self.hashes = folder / SHINGLES
         self.stored = self.hashes.stat().st_size // 8  # hashes
         self.offsets = map_file(folder / OFFSETS, np.int64)
@@ -238,7 +238,7 @@ def _append_files(sources: Sequence[Path], path: Path) -> None:
 
 
 def compared_text(engine: Engine, text: Text, settings: ShingleSettings) -> Text:
-    """Return the texts whose words, or characters, are compared."""
+    """Return the texts as they are compared: normalized by `settings.steps`, with a space between words."""
     return split_words(engine, engine.rewrite(text, settings.steps)[0], settings.words)
 
 
@@ -270,7 +270,8 @@ def joined_text(engine: Engine, text: Text, settings: ShingleSettings) -> Text:
 def for_texts(
     corpus: Corpus, documents: np.ndarray, function: Callable[[pa.LargeStringArray], Result]
 ) -> Iterator[Result]:
-    """Yield `function` of each batch of the documents' texts, in order. Two batches per worker are in memory."""
+    """Call `function` for each batch of the documents' texts, and yield its results in order. Two batches per worker
+    are in memory."""
 
     def call(read: Callable[[], pa.LargeStringArray]) -> Result:
         return function(read())
@@ -279,7 +280,8 @@ def for_texts(
 
 
 def read_ahead(function: Callable[[Any], Result], items: Iterable[Any], workers: int) -> Iterator[Result]:
-    """Yield `function` of each item, in order, from threads, with two results per worker in memory."""
+    """Call `function` for each item in threads, and yield its results in order. Two results per worker are in
+    memory."""
     with ThreadPoolExecutor(workers) as pool:
         results: deque[Future[Result]] = deque()
         for item in items:

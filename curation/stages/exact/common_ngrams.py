@@ -22,8 +22,8 @@ SUFFIXES = (".ngrams", ".texts", ".found")
 
 
 class Hits(NamedTuple):
-    """The n-grams of a document: its row, a hash of its text, whether an earlier document of the task has the same
-    text, and the numbers of the n-grams, ascending."""
+    """The n-grams of evaluation items in a document: its row, a hash of its text, whether an earlier document of the
+    task has the same text, and the numbers of the n-grams, ascending."""
 
     row: int
     text: int
@@ -85,7 +85,7 @@ def count_documents(paths: Sequence[Path], size: int, max_documents: int) -> Ngr
 
 
 def _distinct(pairs: np.ndarray, limit: int) -> np.ndarray:
-    """Return each different pair once, at most `limit` pairs per n-gram."""
+    """Return the distinct pairs of an n-gram and a text, at most `limit` pairs per n-gram."""
     ngrams, texts = pairs[:, np.lexsort(pairs[::-1])]
     new = np.append(True, (ngrams[1:] != ngrams[:-1]) | (texts[1:] != texts[:-1]))[: len(ngrams)]
     ngrams, texts = ngrams[new], texts[new]

@@ -197,14 +197,15 @@ def column_of(engine: Engine, texts: Sequence[str]) -> pa.Array:
 
 
 def _key_of(words: Sequence[str]) -> int:
-    """Return the position of the first of KEY_WORDS consecutive words that few texts have: the ones with the most
-    bytes."""
+    """Return where the key of a short question begins. The key is the KEY_WORDS consecutive words with the most bytes,
+    because few texts have these."""
     sizes = [len("".join(words[at : at + KEY_WORDS]).encode()) for at in range(len(words) - KEY_WORDS + 1)]
     return sizes.index(max(sizes))
 
 
 def _answers(engine: Engine, table: pa.Table, settings: ShingleSettings, column: str) -> list[str]:
-    """Return the compared words of the answers; an empty list without a column."""
+    """Return the words of each answer that are compared, joined by spaces; an empty list if there is no column of
+    answers."""
     if not column:
         return []
     values = pa.table({TEXT: as_strings(table.column(column), column)})
@@ -215,7 +216,7 @@ def _answers(engine: Engine, table: pa.Table, settings: ShingleSettings, column:
 
 def _batches(file: SourceFile) -> Iterator[tuple[pa.Table, np.ndarray]]:
     """Yield the records of a file, batch by batch, with their numbers from 1."""
-    records = 0  # of earlier slices
+    records = 0  # records of earlier slices of the file
     for input_slice in plan_slices([file], SLICE_BYTES):
         rows = 0
         for documents in read_documents(input_slice, BATCH_BYTES):

@@ -398,7 +398,7 @@ def _sorted_path(corpus: Corpus, slice_group: int) -> Path:
 
 
 def _removed_of(corpus: Corpus, slice_group: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return three arrays: the duplicates of a group of slices, ascending; the kept row of each one's key; and ones, as
-    values."""
+    """Return the duplicates of a group of slices, ascending, the kept row of each duplicate's key, and the value 1 for
+    each."""
     row, partner = np.frombuffer(read_cell(_sorted_path(corpus, slice_group), 0), row_type(corpus)).reshape(2, -1)
     return row, partner, np.ones(len(row))

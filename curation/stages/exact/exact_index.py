@@ -42,7 +42,7 @@ def find_equal(part: Corpus, index: SavedIndex) -> IndexMatches:
     for batch in batches_of(len(part.rows)):
         positions = np.arange(batch.start, batch.stop)
         keys = [part.column(name, positions) for name in HASHES.columns]
-        order = np.argsort(keys[0])  # neighbours are in the same pages of memory
+        order = np.argsort(keys[0])  # adjacent keys are in the same memory pages
         place = np.full(len(order), -1, np.int64)
         place[order] = _places(high, low, keys[0][order], keys[1][order])
         equal = positions_of(place >= 0)
@@ -54,7 +54,8 @@ def find_equal(part: Corpus, index: SavedIndex) -> IndexMatches:
 
 
 def _places(high: np.ndarray, low: np.ndarray, wanted_high: np.ndarray, wanted_low: np.ndarray) -> np.ndarray:
-    """Return the position of each wanted hash among the ascending hashes; -1 for a hash that is not among them."""
+    """Return the position of each wanted hash among the ascending hashes of the index; -1 for a hash that the index
+    lacks."""
     first = np.searchsorted(high, wanted_high, side="left")
     count = np.searchsorted(high, wanted_high, side="right") - first
     place = np.full(len(wanted_high), -1, np.int64)

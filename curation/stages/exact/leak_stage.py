@@ -53,7 +53,7 @@ LEAKS = ".leaks"  # JSON lines: a row, its n-grams, and its leaks if no n-gram w
 NOTES = {
     "matched_text": "large_string", "evaluation_set": "string", "evaluation_file": "string", "evaluation_item": "int64",
 }  # fmt: skip  # columns of `removed/`
-Stored = tuple[list[Leak], bool]  # leaks if no n-gram were common, and whether the document has a common one
+Stored = tuple[list[Leak], bool]  # leaks if no n-gram were common, and whether the document has a common n-gram
 SHOWN_COMMON = 10  # common n-grams in the report, one per item
 
 
@@ -67,7 +67,7 @@ class LeakStage(CorpusStage, frozen=True, kw_only=True):
         raise NotImplementedError
 
     def evaluation(self, engine: Engine) -> Evaluation:
-        """Return what is searched for, from evaluation texts or from the file that `prepare` saved."""
+        """Return the items to search for, from evaluation texts or from the file that `prepare` saved."""
         raise NotImplementedError
 
     @property
@@ -235,7 +235,7 @@ class LeakStage(CorpusStage, frozen=True, kw_only=True):
 
 
 def _stored_leaks(corpus: Corpus, task: int, is_common: np.ndarray) -> Iterator[tuple[Corpus, int, dict[int, Stored]]]:
-    """Yield for each partition of a group of slices with leaks its corpus, its number, and the leaks of each row."""
+    """Yield for each partition with leaks in a group of slices: its corpus, its number, and the leaks of each row."""
     starts = corpus.storage.starts
 
     def entries(file: BinaryIO) -> Iterator[tuple[int, Stored]]:

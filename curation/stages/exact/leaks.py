@@ -40,8 +40,8 @@ WHOLE = 0.8  # share of the n-grams of an item, as in `check_overlap`; docs/deci
 NEAR_WORDS = 50  # an answer is searched within this many words before and after a question
 WINDOW = 1 << 20  # characters of texts that are searched at once
 OVERLAP = 1 << 14  # characters that two windows of a long text share
-WHOLE_QUESTION = -1  # stands for the n-grams of a short question
-SHOWN_CHARACTERS = 1000  # of a matched text
+WHOLE_QUESTION = -1  # stands for a short question in the numbers of n-grams
+SHOWN_CHARACTERS = 1000  # most characters of a matched text
 CONTEXT_CHARACTERS = 60  # characters shown before and after a match
 
 
@@ -235,8 +235,8 @@ def _groups(windows: Iterable[_WordWindow]) -> Iterator[list[_WordWindow]]:
 
 
 def _word_hashes(engine: Engine, windows: Sequence[_WordWindow]) -> list[np.ndarray]:
-    """Return the hashes of the words of each window. The hash of an n-gram of one word is mixed; this undoes the
-    mixing."""
+    """Return the hashes of the words of each window. The engine's hash of an n-gram of one word is mixed, and `unmix64`
+    undoes the mixing."""
     words = [word for window in windows for word in window.words]
     hashes = unmix64.py_func(engine.shingles(column_of(engine, words), 1, False)[0])
     return np.split(hashes, np.cumsum([len(window.words) for window in windows])[:-1])
@@ -259,7 +259,7 @@ def _note_ngrams(
     window: _WordWindow, starts: np.ndarray, grams: np.ndarray, items: EvaluationItems, rule: LeakRule,
     said: np.ndarray, found: _Found,
 ) -> None:  # fmt: skip
-    """Note n-grams of items in a window, and the runs of words that they make."""
+    """Add the n-grams in a window to the evidence of their items, and the runs of words that these n-grams make."""
     owners = items.first_item[grams]
     order = np.lexsort((starts, owners))
     starts, grams, owners = starts[order], grams[order], owners[order]
@@ -274,8 +274,8 @@ def _note_ngrams(
 
 
 def _short_questions(window: _WordWindow, words: np.ndarray, items: EvaluationItems) -> Iterator[tuple[int, int, int]]:
-    """Yield the number of each short question in a window, and the positions of its first word and of the word after
-    it."""
+    """Yield for each short question in a window its number, the position of its first word, and the position after its
+    last word."""
     if not items.short:
         return
     starts, places = _matches(words, items.key_hashes, KEY_WORDS)
@@ -289,7 +289,8 @@ def _short_questions(window: _WordWindow, words: np.ndarray, items: EvaluationIt
 
 
 def _near(words: Sequence[str], start: int, stop: int, answer: tuple[str, ...]) -> tuple[int, int] | None:
-    """Return where the words of an answer begin and end, after or before a question; None if they are not near it."""
+    """Return where the words of an answer begin and end, after or before a question; None if they are not within
+    NEAR_WORDS of the question."""
     if not answer:
         return None
     after = range(stop, min(stop + NEAR_WORDS, len(words)) - len(answer) + 1)
@@ -303,7 +304,8 @@ def _near(words: Sequence[str], start: int, stop: int, answer: tuple[str, ...]) 
 def _note(
     entry: _Evidence, window: _WordWindow, start: int, stop: int, answer: tuple[int, int] | None, said: np.ndarray
 ) -> None:
-    """Add a run of matched words, and the answer near it. Only words where `said` is true are evidence."""
+    """Add a run of matched words to the evidence of an item, and the answer near the run. Only words where `said` is
+    true are evidence."""
     words = window.words[start:stop]
     entry.answered |= answer is not None
     entry.is_all |= window.is_all and len(window.words) == len(words)
@@ -317,7 +319,8 @@ def _note(
 
 
 def says_something(words: Iterable[str], size: int) -> bool:
-    """Return whether the different words with a letter have LETTERS bytes per word of `size` words."""
+    """Return whether words are evidence: the different ones with a letter have at least LETTERS bytes for each of
+    `size` words."""
     return sum(len(word.encode()) for word in {*words} if any(map(str.isalpha, word))) >= LETTERS * size
 
 

@@ -56,7 +56,7 @@ from curation.stages.outcome import Corpus
 
 FOLDER = "spans"
 TEXTS, OFFSETS = "texts.bin", "offsets.bin"
-FEW = 64  # at most this many places are compared with an anchor of the same hash
+FEW = 64  # most places in the index with which an anchor of the same hash is compared
 RECORD_BYTES, DOCUMENT_BYTES = 16, 8
 SETTINGS = {"hash": "murmur3_x64_128", "unit": "byte"}  # settings of the index, besides the length
 ENTRY = np.dtype([("hash", np.uint64), ("place", np.uint64)])
@@ -145,7 +145,7 @@ class SpanIndex:
         return SpanMatches(*map(np.concatenate, zip(*found, strict=True)))
 
     def _within_documents(self, spans: np.ndarray, places: np.ndarray, number: np.ndarray) -> SpanMatches:
-        """Return spans without bytes that belong to another document of the index than the anchor."""
+        """Return the spans without the bytes that are in another document of the index than the span's anchor."""
         own, start, stop, shift = spans.T
         document = np.searchsorted(self.offsets, places[own, 2] + shift, side="right") - 1
         document = np.minimum(document, self.saved.documents - 1)
@@ -182,7 +182,7 @@ class SpanIndex:
 
 def _equal(known: np.ndarray, hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the first position of each hash among the ascending hashes, and how often it occurs. Hashes are looked up
-    in ascending order, because neighbours are in the same pages of memory."""
+    in ascending order, so that adjacent ones are read from the same memory pages."""
     order = np.argsort(hashes)
     first, last = np.empty((2, len(hashes)), np.int64)
     first[order] = np.searchsorted(known, hashes[order], side="left")

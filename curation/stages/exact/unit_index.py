@@ -67,7 +67,7 @@ def known_documents(index: SavedIndex, keys: np.ndarray) -> np.ndarray:
     counts = map_file(index.folder / DOCUMENTS, np.uint16)
     out = np.zeros(len(keys), np.int64)
     if len(known):
-        order = np.argsort(keys)  # neighbours are in the same pages of memory
+        order = np.argsort(keys)  # adjacent keys are in the same memory pages
         place = np.minimum(np.searchsorted(known, keys[order]), len(known) - 1)
         out[order] = np.where(known[place] == keys[order], counts[place], 0)
     return out

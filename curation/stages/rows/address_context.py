@@ -44,7 +44,7 @@ NUMBERED = re.compile(
     re.ASCII | re.IGNORECASE,
 )
 QUAD = re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?!\w|\.\w)", re.ASCII)
-SMALL = 31  # at most one number of a version is above 31; one public address in 150 is like that, too
+SMALL = 31  # of a version, at most one number is above 31; of public addresses, that is true of 1 in 150
 NEAR = 48  # characters
 # Signs of a host: a word before the match in its line, or a port, a prefix length or the fields of a log after it.
 HOST = re.compile(

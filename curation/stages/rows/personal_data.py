@@ -78,7 +78,7 @@ GROUPS = 8
 NUMBERED = re.compile(r"\b(?:section|chapter|version|release)s?[ .]{1,2}\Z", re.ASCII | re.IGNORECASE)
 LINE_START = re.compile(r"(?:\A|\n)[ \t*#-]{0,8}\Z")
 TITLE = re.compile(r"\.[ \t]+\S|[ \t]+[A-Z]", re.ASCII)
-MAX_SECTION = 31  # one address in 4,096 has no larger number
+MAX_SECTION = 31  # of random addresses, 1 in 4,096 has only numbers up to 31
 
 
 def _is_host(match: re.Match[str]) -> bool:
