@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The functions of `curation` on frames as functions of an engine: `cpu_fallback.filter(frame, "gopher")`.
 
-Of the packages from `stages` up, engines import only this module (docs/decisions/0118). It loads no other module at
-first. A function of `curation` is loaded when the engine's function is looked up, or called with a frame.
+Of the packages from `stages` up, engines import only this module (docs/decisions/0118). On import, it loads no other
+module of these packages. A function of `curation` is loaded when the engine's function is looked up, or called with a
+frame.
 """
 
 from __future__ import annotations

@@ -69,7 +69,8 @@ class MinHash(RowStage, frozen=True, kw_only=True, tag="minhash"):
 
     @property
     def compared(self) -> FuzzyDedup:
-        """The stage that compares these signatures. It has one band, which fits any number of permutations."""
+        """The stage that compares these signatures. The stage has one band, because one band fits any number of
+        permutations."""
         return FuzzyDedup(
             ngram=self.ngram, unit=self.unit, words=self.words, compare=self.compare, permutations=self.permutations,
             seed=self.seed, bands=1, verify="signature",

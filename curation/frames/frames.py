@@ -217,8 +217,8 @@ def check_frame(frame: Any, text_column: str, stage: Stage | None = None) -> Non
 
 
 def _check_stage(frame: Any, stage: Stage, text_column: str) -> Names:
-    """Return the names of columns as the stage sees them. Raises RecipeError or InputError if stage and frame do not
-    fit."""
+    """Return the names of columns as the stage sees them. Raises RecipeError or InputError for a stage that does not
+    fit the frame."""
     if isinstance(stage, type):
         raise RecipeError(f"expected a stage, not the class {stage.__name__}. Call it: {stage.__name__}(...)")
     if not isinstance(stage, RowStage | CorpusStage):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The facts that the phases of a run share."""
+"""The facts that all phases of a run share."""
 
 from __future__ import annotations
 

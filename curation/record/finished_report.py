@@ -31,7 +31,7 @@ def is_signed(content: object) -> bool:
 
 
 def read_report(folder: Path) -> dict[str, Any] | None:
-    """Return the report of the finished run in a folder; None if there is none.
+    """Return the report of the finished run in a folder; None if the folder has no report.
 
     Raises IntegrityError for a report that has changed since a run wrote it, OutputError for a report that another
     version wrote with another structure.

@@ -63,8 +63,8 @@ def locked(folder: Path, progress: Progress | None = None, *, shared: bool = Fal
 
     `shared`: processes with a shared lock exclude only processes without a shared lock.
 
-    Raises OutputError if another process holds the lock, if `folder` cannot be created, or if it lies in the outputs of
-    another run.
+    Raises OutputError if another process holds the lock, if `folder` cannot be created, or if `folder` lies in the
+    outputs of another run.
     """
     _refuse_outputs_of_runs(folder)
     try:
@@ -120,10 +120,10 @@ def check_names(recipe: Recipe, folder: Path) -> None:
 
 
 def find_finished(folder: Path) -> dict[str, Any] | None:
-    """Return the report of the finished run in a folder; None if there is none.
+    """Return the report of the finished run in a folder; None if the folder has no report.
 
-    Raises IntegrityError if the report has changed, OutputError if its outputs are missing, or if no run has written
-    it.
+    Raises IntegrityError if the report has changed, OutputError if outputs that it names are missing, or if no run has
+    written it.
     """
     if os.path.lexists(folder / REPORT) and not _is_of_run(folder):
         raise OutputError(f"{folder} is not empty (it has {REPORT}, which no run has written); give a new --output")
@@ -261,8 +261,8 @@ def bytes_of_run(folder: Path) -> int:
 
 
 def has_mark(folder: Path) -> bool:
-    """Return whether the work folder in a folder belongs to a run. It does if it has the mark, or the plan of an
-    earlier version."""
+    """Return whether the work folder in a folder belongs to a run. A work folder with the mark, or with the plan of an
+    earlier version, belongs to a run."""
     return (folder / WORK / MARK).is_file() or _begins(plan_path(folder), PLAN_BEGINS)
 
 

@@ -66,8 +66,8 @@ class Limits:
         return next(reached, "limit" if self.limit == 0 else "")
 
     def apply(self, slices: Iterable[Slice]) -> Iterator[Slice]:
-        """Yield the slices of the input up to the last slice that is read. Each slice tells which of its records are
-        read."""
+        """Yield the slices of the input up to the last slice that is read. Each yielded slice has the range of its
+        records to read."""
         is_whole = False  # whether slices follow whose records are not counted
         for input_slice in slices:
             if self.is_done:

@@ -3,8 +3,8 @@
 wholly; about rules that remove far more of one language than of others; and about bounds on columns without numbers.
 
 Documents of inputs are counted exactly. Other groups are counted in a sample: up to 200 removed documents for each
-reason, and 2,000 kept documents. Each has as weight the number of documents that it represents. This costs a run about
-0.3 s, whatever its size.
+reason, and 2,000 kept documents. Each sampled document has a weight: the number of documents that it represents. The
+warnings cost a run about 0.3 s, whatever its size.
 """
 
 from __future__ import annotations
@@ -244,8 +244,8 @@ def _unequal(
     judged: Sequence[tuple[SampledDocument, str | None]], stages: Mapping[str, Stage], is_plan: bool
 ) -> Iterator[tuple[float, str, str, str]]:
     """Yield the warnings, each as the number of removed documents, "language", the language's name, and the line to
-    show. A language has at most one warning, about the rule that removes most of it. It is compared with the languages
-    of which this rule removes less."""
+    show. A language has at most one warning, about the rule that removes most of the language. The language is compared
+    with those of which this rule removes less."""
     groups = _groups([document for document, _ in judged], [name for _, name in judged])
     sampled = Counter((name, document.lost) for document, name in judged)
     total = sum(group.documents for group in groups.values())
@@ -327,8 +327,8 @@ def warn_of_strings(sample: Sequence[SampledDocument], columns: Mapping[str, Rea
 
 
 def scripts_of(texts: Sequence[str]) -> list[str | None]:
-    """Return for each text the script of most of its letters, by Unicode's property Script; None for fewer than
-    MIN_LETTERS letters."""
+    """Return for each text the script of most of its letters, by Unicode's property Script; None for a text with fewer
+    than MIN_LETTERS letters."""
     points = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), "<u4").astype(np.int64)
     tables = load_tables()
     script = tables.script[tables.records_of(points)]

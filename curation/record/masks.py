@@ -23,7 +23,7 @@ def row_batches(start: int, stop: int) -> Iterator[tuple[int, int]]:
 
 
 def write_mask(path: Path, rows: int, removed: Sequence[np.ndarray]) -> None:
-    """Write the mask (bool) of `rows` rows as `.npy`. It is false for the rows in `removed`, which are arrays of
+    """Write the mask (bool) of `rows` rows as `.npy`. The mask is false for the rows in `removed`, which are arrays of
     ascending rows."""
     with commit(path) as temporary, open(temporary, "wb") as file:
         header = np.lib.format.header_data_from_array_1_0(np.zeros(0, bool)) | {"shape": (rows,)}

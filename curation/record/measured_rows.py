@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The measures of all documents that reached a filter, on disk until the end of a run. They take 13 bytes per document,
-and 4 per measure and per column of groups. The report draws its sample from them.
+"""The measures of all documents that reached a filter, on disk until the end of a run. The files take 13 bytes per
+document, and 4 per measure and per column of groups. The report draws its sample from these measures.
 
 A sample by hashes of texts would need only a few rows per slice, but would have all copies of a text or none. A sample
 by positions is right with any copies, but positions are known only when all slices are read.
@@ -44,8 +44,8 @@ class ReachedRows(NamedTuple):
 
 
 def group_column(number: int) -> str:
-    """Return the name of the column with group numbers, for the column `groups_in(rules)[number]`. It has a space, so
-    no measure has this name."""
+    """Return the name of the column with group numbers, for the column `groups_in(rules)[number]`. The name has a
+    space, so no measure has the same name."""
     return f"group {number}"
 
 
@@ -137,8 +137,8 @@ def _batches_by_stage(folder: Path, number: int) -> dict[int, list[pa.RecordBatc
 
 def _taken(own: pa.Table, number: int, wanted: WantedRows, end: int, found: np.ndarray) -> pa.Table:
     """Return the wanted rows of the slice `number`, with the column ORDER: their places in the result. Set `found` to
-    true for the places that the slice has. `own` has all rows of the slice. They end before position `end` among all
-    rows of the filter."""
+    true for the places that the slice has. `own` has all rows of the slice. The rows of the slice end before position
+    `end` among all rows of the filter."""
     _, places, positions = wanted
     stored = own.column(ROW).to_numpy()
     asked = np.array([k for k, (of, _) in enumerate(places) if of == number], np.int64)

@@ -3,7 +3,8 @@
 
 A partition is two uncompressed Arrow IPC files, one of documents and one of keys. Documents keep the batches of the
 reader and are fetched by position through a memory map. Keys are in batches of MIN_KEY_ROWS rows or more (the last is
-smaller). Each key column is read alone, at its offsets in the file, because opening the file took most of the time.
+smaller). Each key column is read alone, at its offsets in the file. This avoids opening the Arrow file, which took most
+of the time.
 """
 
 from __future__ import annotations
@@ -103,8 +104,8 @@ class IpcFile:
 
 
 class PartitionWriter:
-    """A writer of one partition. It writes documents immediately, and keys of the same rows in batches of MIN_KEY_ROWS
-    or more.
+    """A writer of one partition. Documents are written immediately, and keys of the same rows in batches of
+    MIN_KEY_ROWS or more.
 
     documents  path of the Arrow IPC file of the documents
     keys       path of the Arrow IPC file of the keys

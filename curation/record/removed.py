@@ -55,8 +55,8 @@ class RemovedRows(NamedTuple):
 
 
 class RemovedFile(NamedTuple):
-    """A file of `removed/` or `measures/`. It has `rows` rows in the order of `doc`, after the first `skip` rows of its
-    first partition."""
+    """A file of `removed/` or `measures/`. The file has `rows` rows in the order of `doc`, after the first `skip` rows
+    of its first partition."""
 
     number: int
     first_partition: int

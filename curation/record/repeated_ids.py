@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The number of ids that name several documents. It is exact for up to MOST documents, else estimated from a sample of
-ids.
+"""The number of ids that name several documents. The number is exact for up to MOST documents, else estimated from a
+sample of ids.
 
-The sample has the ids whose hash is 0 modulo a power of two, at most MODULUS. It does not depend on the order in which
-slices are added up. The hash of an id is in the sample once, or twice if several documents have the id.
+The sample has the ids whose hash is 0 modulo a power of two, at most MODULUS. The sample does not depend on the order
+in which slices are added up. The hash of an id is in the sample once, or twice if several documents have the id.
 """
 
 from __future__ import annotations

@@ -81,8 +81,8 @@ class SliceNotes:
         self.read_bytes = 0
 
     def add_lengths(self, sizes: np.ndarray) -> None:
-        """Add the bytes of texts that were read. Their running sum (int64) is stored if it decides where files of
-        `raw/` are cut."""
+        """Add the bytes of texts that were read. The running sum of these bytes (int64) is stored if it decides where
+        files of `raw/` are cut."""
         self.lengths += np.bincount(bins_of(sizes), minlength=SIZE)
         if self.read is not None:
             write_array(self.read, np.cumsum(sizes, dtype=np.int64) + self.read_bytes)

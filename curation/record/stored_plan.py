@@ -61,7 +61,7 @@ class _Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 class Plan(_Facts, frozen=True, kw_only=True):
     """The plan of a run, fixed before its first task: the recipe, and the slices of the local files. A resumed run
-    follows it."""
+    follows the stored plan."""
 
     recipe: Recipe
     slices: SliceTable
@@ -140,7 +140,7 @@ def digest_of(path: Path) -> Stored:
 
 
 def load_plan(stored: Stored) -> Plan:
-    """Return the plan for a task, read once per process. Its URLs have no secrets."""
+    """Return the plan for a task, read once per process. The URLs in this plan have no secrets."""
 
     def decode(data: bytes) -> Plan:
         content = msgspec.json.decode(data, type=StoredPlan)

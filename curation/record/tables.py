@@ -68,7 +68,7 @@ class TablePart:
                 raise damaged(self.path, f"it has no column {name!r} of type {kind}")
 
     def bounds(self, group: int) -> tuple[int, int] | None:
-        """Return the least and the largest `doc` of a row group; None if its statistics lack them."""
+        """Return the least and the largest `doc` of a row group; None if the statistics of the row group lack them."""
         with reading(self.path):
             doc = self._metadata.row_group(group).column(self.schema.get_field_index(DOC)).statistics
             return (int(doc.min), int(doc.max)) if doc and doc.has_min_max else None

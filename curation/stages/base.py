@@ -178,7 +178,7 @@ class Stage(
     def files(self) -> dict[str, str]:
         """Return the files that the stage reads: path -> SHA-256 (`curation.base.system.files.known_sha256`).
 
-        They are part of the identity of the run: a rerun with changed content is refused. Default: none. Raises
+        The files are part of the identity of the run: a rerun with changed files is refused. Default: none. Raises
         InputError for a missing file."""
         return {}
 
@@ -264,8 +264,8 @@ class RowStage(Stage, frozen=True, kw_only=True):
         """Return the outcome for the rows of a frame, and leave the frame unchanged.
 
         The frame has `row` (int64), `id` and `text` (strings; `text` may be null), the columns that its input carries,
-        and the columns that earlier stages added. It may have no rows. Results must not depend on how rows are divided
-        into frames."""
+        and the columns that earlier stages added. A frame may have no rows. Results must not depend on how rows are
+        divided into frames."""
         raise NotImplementedError(f"{type(self).__name__} has no apply()")
 
 
@@ -297,7 +297,7 @@ class Phase(NamedTuple):
     durable  true if `run` syncs its files (`curation.base.system.files.commit`); else the runner syncs the folder after
              each task
 
-    The tasks of a phase run at once, in threads, processes or on the workers of a cluster. They share only files.
+    The tasks of a phase run at once, in threads, processes or on the workers of a cluster. Tasks share only files.
     Results must not depend on the order of the tasks, nor on files that a killed task has left.
     """
 
@@ -367,8 +367,8 @@ class Forecast(NamedTuple):
 
 
 class CorpusStage(Stage, frozen=True, kw_only=True):
-    """A stage that compares documents. It computes keys of each slice, runs phases, and then makes one decision. After
-    a kill, finished tasks of phases are not run again.
+    """A stage that compares documents. The stage computes keys of each slice, runs phases, and then makes one decision.
+    After a kill, finished tasks of phases are not run again.
 
     Class variables: `finds_duplicates` is false if the documents that it removes are no duplicates; `cuts_text` is true
     if the stage cuts spans of text; it may remove rows too.

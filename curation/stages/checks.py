@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of the values that a stage announces and returns. They also convert these values to fixed types.
+"""Checks of the values that a stage announces and returns. The checks also convert these values to fixed types.
 
 The checks name the fault; `stage_errors` adds the name of the stage.
 """

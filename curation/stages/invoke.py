@@ -80,8 +80,8 @@ def forecast(stage: CorpusStage, sample: StageSample) -> Forecast:
 
 
 def saves_index(stage: Stage) -> bool:
-    """Return whether a stage saves an index for `output.index`. Raises RecipeError if its settings do not allow an
-    index, StageError if `new_index()` returns neither an index nor None."""
+    """Return whether a stage saves an index for `output.index`. Raises RecipeError if the stage's settings do not allow
+    an index, StageError if `new_index()` returns neither an index nor None."""
     return isinstance(stage, CorpusStage) and _new_index(stage) is not None
 
 
@@ -153,7 +153,8 @@ def decide(
     stage: CorpusStage, engine: Engine, corpus: Corpus, run: Callable[[int, Sequence[int]], None] | None = None
 ) -> Decision:
     """Run the phases of a corpus stage and return its decision. The caller removes the files of the phases after it has
-    stored the decision. Raises StageError for a decision about other rows, or one that the class variables exclude.
+    stored the decision. Raises StageError for a decision about rows outside the corpus, or one that the class variables
+    exclude.
 
     `run` is as in `run_phases`; by default tasks run one after the other in this process.
     """

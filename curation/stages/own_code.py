@@ -104,9 +104,9 @@ def _place_of(stage_class: type[Stage]) -> str:
 
 
 def files_of(stage: Stage) -> dict[str, str]:
-    """Return the files that a stage depends on: name -> SHA-256. They are `stage.files()`. A stage of another package
-    adds the source file of its module, without the modules that it imports. A stage of a notebook's cell adds the
-    source of the cell."""
+    """Return the files that a stage depends on: name -> SHA-256. These include `stage.files()`. A stage of another
+    package adds the source file of its module, without the modules that it imports. A stage of a notebook's cell adds
+    the source of the cell."""
     module = type(stage).__module__
     if _is_in(module, OWN_PACKAGE):
         return stage.files()
@@ -121,7 +121,7 @@ def files_of(stage: Stage) -> dict[str, str]:
 
 
 def own_class(kind: str) -> type[Stage]:
-    """Return the class that a kind with a colon names. Raises RecipeError if it is missing or not a stage."""
+    """Return the class that a kind with a colon names. Raises RecipeError if the class is missing or not a stage."""
     name, _, qualified = kind.partition(":")
     stage_class = getattr(_import(kind, name), qualified, None)
     if not (isinstance(stage_class, type) and issubclass(stage_class, RowStage | CorpusStage)):

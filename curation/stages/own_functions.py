@@ -119,7 +119,8 @@ class FunctionStage(RowStage, frozen=True, kw_only=True):
         return None
 
     def _results(self, found: Any, rows: int) -> pa.Array:
-        """Return what the function returned as one array. Raises StageError if it is not one result per row."""
+        """Return what the function returned as one array. Raises StageError if the function did not return one result
+        per row."""
         name = self.function.__name__
         if hasattr(found, "to_arrow"):  # a series of cuDF
             found = found.to_arrow()
@@ -252,7 +253,7 @@ def _check_parameters(name: str, parameters: Sequence[inspect.Parameter], reads:
 
 
 def _field(name: str, parameter: inspect.Parameter) -> tuple[str, Any] | tuple[str, Any, Any]:
-    """Return a setting for `msgspec.defstruct`. Raises RecipeError if a recipe cannot hold it."""
+    """Return a setting for `msgspec.defstruct`. Raises RecipeError if a recipe cannot hold values of its type."""
     setting, kind = parameter.name, parameter.annotation
     if setting == "kind" or hasattr(FunctionStage, setting) or setting.startswith("_"):
         raise RecipeError(f"{name}: a setting may not be named {setting!r}, which every stage has. Rename it")

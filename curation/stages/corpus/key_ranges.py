@@ -39,7 +39,8 @@ MAX_RANGES = 1 << 15
 
 
 class Division(NamedTuple):
-    """The division of a corpus into tasks. It is stored: a resumed run may have another number of workers.
+    """The division of a corpus into tasks. The division is stored, because a resumed run may have another number of
+    workers.
 
     slice_groups  first partition of each group of slices, then the number of partitions
     ranges        number of ranges of keys

@@ -155,8 +155,8 @@ class _File(msgspec.Struct):
 
 
 class SavedIndex:
-    """An index on disk. Raises RecipeError if it is missing or has another format, IntegrityError if it is damaged or a
-    file has the wrong size."""
+    """An index on disk. Raises RecipeError if the index is missing or has another format, IntegrityError if it is
+    damaged or a file has the wrong size."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
@@ -258,7 +258,7 @@ class IndexMatches(NamedTuple):
     details: dict[str, int]
 
     def save(self, path: Path) -> None:
-        """Write an `.npz` file at once, so that a resumed run finds all of it or none."""
+        """Write the matches to an `.npz` file, whole or not at all, so that a resumed run finds no part of a file."""
         with commit(path) as temporary, open(temporary, "wb") as file:
             details = np.array(orjson.dumps(self.details).decode())
             np.savez(file, position=self.position, number=self.number, value=self.value, details=details)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Notes of the rows that a corpus stage removes: a file per partition, which one task writes.
 
-The files are in a separate folder, since `corpus.scratch` is deleted after the decision. `removed/` reads them.
+The files are in a separate folder, since `corpus.scratch` is deleted after the decision. The files of `removed/` are
+written from them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Columns that a corpus stage writes: a file per partition, which one task writes and another task reads.
 
-The files are in a separate folder, since `corpus.scratch` is deleted after the decision. They have 8 bytes per value.
+The files are in a separate folder, since `corpus.scratch` is deleted after the decision. A file has 8 bytes per value.
 The next segment reads them with its documents, as it reads spans to cut.
 """
 

@@ -19,7 +19,7 @@ Compare = Callable[[pa.Array], pa.Array]  # strings -> the strings that are comp
 
 
 def key_texts(columns: Sequence[pa.ChunkedArray], compare: Compare) -> pa.LargeStringArray:
-    """Return a key per row. It is empty if one of the row's values is null, or empty after `compare`.
+    """Return a key per row. The key is empty if one of the row's values is null, or empty after `compare`.
 
     Keys of several values are equal if all values are: the key has the length of each value before the value."""
     compared = [compare(column.combine_chunks().fill_null("")) for column in columns]

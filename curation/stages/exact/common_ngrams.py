@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The n-grams of evaluation items that many documents have, such as n-grams of licences.
 
-Each task counts for each n-gram the documents and, up to `max_documents` + 1, the different texts that have it. So
-files and memory depend only on the evaluation texts: 16 bytes per n-gram found and text counted. n-grams are numbered
-as in `leaks.LeakSearch.ngrams`: short questions have the numbers after all n-grams.
+Each task counts the documents that have an n-gram and, up to `max_documents` + 1, their different texts. So files and
+memory depend only on the evaluation texts: 16 bytes per n-gram found and text counted. n-grams are numbered as in
+`leaks.LeakSearch.ngrams`: short questions have the numbers after all n-grams.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ class Hits(NamedTuple):
 
 
 def write_hits(path: Path, size: int, max_documents: int, hits: Iterable[Hits]) -> None:
-    """Write what a task finds to files with the name of `path`. They have pairs of an n-gram and a text with it, at
-    most `max_documents` + 1 per n-gram; and for each n-gram its number, its number of documents and the first row.
+    """Write what a task finds to files with the name of `path`. The files have pairs of an n-gram and a text with it,
+    at most `max_documents` + 1 per n-gram. They also have the number of each n-gram, its number of documents and the
+    first row of these.
 
     size   number of n-grams and short questions
     """

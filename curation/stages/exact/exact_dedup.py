@@ -194,7 +194,7 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
         return self.open_index().files() if self.index else {}
 
     def open_index(self) -> SavedIndex:
-        """Return the saved index. Raises RecipeError if it is missing or has other settings."""
+        """Return the saved index. Raises RecipeError if the index is missing or has other settings."""
         index = open_exact_index(self.index)
         index.check(self._index_settings)
         return index
@@ -312,8 +312,8 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
             self._store_copies(corpus, task)
 
     def _store_copies(self, corpus: Corpus, task: int) -> None:
-        """Write the number of documents with the key of each row, for the rows of a group of slices. It is 1 without
-        duplicates."""
+        """Write the number of documents with the key of each row, for the rows of a group of slices. The number is 1
+        for a row without duplicates."""
         first, last = slice_group_starts(corpus)[task : task + 2].tolist()
         copies = np.ones(last - first, np.int64)
         for reducer in range(reducer_count(corpus)):

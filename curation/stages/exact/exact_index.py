@@ -27,7 +27,8 @@ HASHES = Band(("high", "low"), (HIGH, LOW), DOCUMENTS)
 
 
 def open_exact_index(folder: str) -> SavedIndex:
-    """Return the index of exact duplicates in the folder `index` of a run. Raises RecipeError if it is missing."""
+    """Return the index of exact duplicates in the folder `index` of a run. Raises RecipeError if the index is
+    missing."""
     path = Path(folder) / FOLDER
     if not (path / DESCRIPTION).is_file():
         raise RecipeError(missing_index(folder, "exact_dedup", FOLDER))

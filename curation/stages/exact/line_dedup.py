@@ -131,7 +131,7 @@ class LineDedup(CorpusStage, frozen=True, kw_only=True, tag="line_dedup"):
         return self.open_index().files() if self.index else {}
 
     def open_index(self) -> SavedIndex:
-        """Return the saved index. Raises RecipeError if it is missing or has other settings."""
+        """Return the saved index. Raises RecipeError if the index is missing or has other settings."""
         index = open_unit_index(self.index)
         index.check(self._index_settings)
         return index

@@ -6,17 +6,17 @@ range. Then each task of the next phase (a reducer) writes a verdict about each 
 with the verdict CLOSER are divided at the next level. A reducer reads the records with equal hashes in the order of the
 corpus, so the first of equal records is the earliest place.
 
-A task reads the texts of a group of slices in order. It begins a new *block* of documents at BLOCK_RECORDS anchors or
-BLOCK_BYTES of text, so that memory is bounded. A block has one file of anchors, and files of nodes and of windows of at
-most about BLOCK_RECORDS. A file has each record once, and the cells
+A task reads the texts of a group of slices in order. The task begins a new *block* of documents at BLOCK_RECORDS
+anchors or BLOCK_BYTES of text, so that memory is bounded. A block has one file of anchors, and files of nodes and of
+windows of at most about BLOCK_RECORDS. A file has each record once, and the cells
 
     0 to n - 1   records of the range (uint64): 24 bytes of an anchor or a node, 16 of a window
     n            PLACE of each record, in their order: positions in the text of the block
     n + 1        spans of windows that are repeated within the group of slices, and have no record: uint32 (start, stop)
 
-A reducer holds at most PASS_RECORDS records. It reads a range with more in several passes, each over a part of the
-values of the first hash. If too many records share one value, each pass reads a part of the values of the second hash.
-Then each first record in a part is also compared at the next level, which takes time but does not change results.
+A reducer holds at most PASS_RECORDS records. It reads a range with more records in several passes, each over a part of
+the values of the first hash. If too many records share one value, each pass reads a part of the values of the second
+hash. Then each first record in a part is also compared at the next level, which takes time but does not change results.
 """
 
 from __future__ import annotations
@@ -404,7 +404,7 @@ def count_records(corpus: Corpus, level: Level) -> int:
 
 
 def _list_blocks(engine: Engine, corpus: Corpus, task: int, level: Level) -> None:
-    """Write the blocks of all groups of slices, for tasks that need them."""
+    """Write the list of the blocks of all groups of slices to one file, for tasks that need all blocks."""
     groups = range(slice_group_count(corpus))
     write_sealed(_all_path(corpus, level), [read_sealed(_list_path(corpus, level, group)) for group in groups])
 

@@ -2,8 +2,8 @@
 """`substring_dedup` with `verify: bytes`: if hashes are equal, bytes are compared.
 
 The phase that writes anchors also writes the text of each block to a file. A reducer reads the bytes of all records
-that share a hash with an earlier record. It gives records with different bytes another hash, until equal hashes mean
-equal bytes.
+that share a hash with an earlier record. The reducer gives records with different bytes another hash, until equal
+hashes mean equal bytes.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ class SpanMatches(NamedTuple):
 
 
 class SpanIndex:
-    """An index on disk, read through memory maps. Raises RecipeError if it is missing, IntegrityError if it is
+    """An index on disk, read through memory maps. Raises RecipeError if the index is missing, IntegrityError if it is
     damaged."""
 
     def __init__(self, folder: str) -> None:

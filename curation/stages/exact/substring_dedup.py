@@ -133,7 +133,7 @@ class SubstringDedup(CorpusStage, frozen=True, kw_only=True, tag="substring_dedu
         return self.open_index().saved.files() if self.index else {}
 
     def open_index(self) -> SpanIndex:
-        """Return the saved index. Raises RecipeError if it is missing or has another length."""
+        """Return the saved index. Raises RecipeError if the index is missing or has another length."""
         index = SpanIndex(self.index)
         index.saved.check(self._index_settings)
         return index

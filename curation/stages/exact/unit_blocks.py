@@ -153,7 +153,7 @@ def _count_documents(places: np.ndarray, counts: np.ndarray, keys: int) -> np.nd
 
 
 def _list_blocks(engine: Engine, corpus: Corpus, task: int) -> None:
-    """Write the blocks of all groups of slices, for tasks that need them."""
+    """Write the list of the blocks of all groups of slices to one file, for tasks that need all blocks."""
     groups = range(slice_group_count(corpus))
     write_sealed(_all_path(corpus), [read_sealed(_list_path(corpus, group)) for group in groups])
 

@@ -33,7 +33,7 @@ KEYS, DOCUMENTS = "keys.bin", "documents.bin"
 
 
 def open_unit_index(folder: str) -> SavedIndex:
-    """Return the index of units in the folder `index` of a run. Raises RecipeError if it is missing."""
+    """Return the index of units in the folder `index` of a run. Raises RecipeError if the index is missing."""
     path = Path(folder) / FOLDER
     if not (path / DESCRIPTION).is_file():
         raise RecipeError(missing_index(folder, "line_dedup", FOLDER))

@@ -10,8 +10,8 @@ RECALL = 0.995  # share of the pairs with a similarity of `threshold` that the d
 
 @lru_cache(maxsize=64)
 def most_rows(permutations: int, threshold: float) -> int:
-    """Return the largest number of rows per band with which bands find RECALL of the pairs; 0 if no number does. It is
-    cached, because each task of a run needs it."""
+    """Return the largest number of rows per band with which bands find RECALL of the pairs; 0 if no number does. The
+    result is cached, because each task of a run needs it."""
     for rows in range(permutations, 0, -1):
         if share_probability(threshold, permutations // rows, rows) >= RECALL:
             return rows

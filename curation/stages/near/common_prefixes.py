@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Beginnings that documents share, such as the system prompt of dialogues. They are found first, and left out of
-comparisons.
+"""Beginnings that documents share, such as the system prompt of dialogues. Such beginnings are found first, and left
+out of comparisons.
 
 A text is a sequence of *steps* of STEP bytes; the last step may be shorter. A beginning of whole steps is common if at
 least CONTINUATIONS different steps follow it in the corpus. Copies of one document all continue with the same step, but
@@ -60,7 +60,8 @@ FOUND, KEYS = "prefix_found", "prefix_keys"  # phases
 
 
 def prefix_phases(keys_of: Callable[[Engine, Text], np.ndarray], bands: Sequence[str]) -> tuple[Phase, ...]:
-    """Return the phases that find common beginnings, and write the band keys of texts without them.
+    """Return the phases that find common beginnings, and write the band keys of the texts without their common
+    beginnings.
 
     keys_of  function that returns the band keys of texts, uint64 of shape (texts, bands)
     bands    name of each band

@@ -300,7 +300,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         return chosen | {"bands": bands, "rows": rows, "permutations_version": VERSION}
 
     def open_index(self) -> SavedIndex:
-        """Return the saved index. Raises RecipeError if it is missing or has other settings."""
+        """Return the saved index. Raises RecipeError if the index is missing or has other settings."""
         index = SavedIndex(self.index)
         index.check(self._index_settings)
         return index

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Candidates for near-duplicates: pairs of rows that share band keys. No text is read to choose them.
+"""Candidates for near-duplicates: pairs of rows that share band keys. No text is read to choose the pairs.
 
 The rows with one key are a group. Each row is paired with the first row of its group; these pairs form a *star*. In a
 group of at most SMALL rows, all other rows are also paired with each other. A larger group is divided by the key of the

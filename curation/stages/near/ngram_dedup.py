@@ -145,7 +145,7 @@ class NgramDedup(CorpusStage, frozen=True, kw_only=True, tag="ngram_dedup"):
         return [f"{count.removed:,} removed; {short}; {table}"]
 
     def _table(self, corpus: Corpus) -> tuple[np.ndarray, np.ndarray]:
-        """Return an empty table, of which the n-grams fill two thirds. Raises RecipeError if it exceeds
+        """Return an empty table, of which the n-grams fill two thirds. Raises RecipeError if the table exceeds
         `max_memory_bytes`, or if row numbers exceed int32."""
         documents = ngrams = 0
         for part in _parts(corpus):

@@ -51,7 +51,7 @@ class Rounds:
         self.name, self.pairs, self.is_needed = name, pairs, is_needed
 
     def phases(self) -> Iterator[Task]:
-        """Yield the phases of the rounds. They have no tasks if the rounds are not needed, or have ended."""
+        """Yield the phases of the rounds. A phase has no tasks if the rounds are not needed, or have ended."""
         yield self._name(START, 0), lambda corpus: slice_group_count(corpus) * self.is_needed(corpus), self._start
         for number in range(ROUNDS + 1):
             yield self._large(number)

@@ -130,8 +130,8 @@ class Filter(RowStage, frozen=True, kw_only=True, dict=True, tag="filter"):
 
     @property
     def normalized_measures(self) -> tuple[str, ...]:
-        """The names of the measures that rules take from normalized texts. Only `gopher_multilingual` has such
-        rules."""
+        """The names of the measures that rules take from normalized texts. Only `gopher_multilingual` has rules on
+        normalized texts."""
         rules = _normalized(self.expanded)
         return tuple(dict.fromkeys(name for rule in rules for name in rule.measures))
 
@@ -207,8 +207,8 @@ class Filter(RowStage, frozen=True, kw_only=True, dict=True, tag="filter"):
         edited: Normalized,
         split: Split | None = None,
     ) -> dict[str, pa.ChunkedArray]:
-        """Return the columns that the rules need, on the host. They include texts divided into words, for lists, and
-        normalized texts."""
+        """Return the columns that the rules need, on the host. Among the columns are texts divided into words, for
+        lists, and normalized texts."""
         columns = _columns(engine, frame, rules)
         if divides(self.words) and any(rule.looks_for_words(columns) for rule in rules):
             columns[DIVIDED[self.words]] = split_column(engine, frame[TEXT], self.words, split)

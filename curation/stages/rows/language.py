@@ -152,8 +152,9 @@ class Language(RowStage, frozen=True, kw_only=True, tag="language"):
     def _classify_normalized(
         self, engine: Engine, text: Text, classify: Classify, labels: tuple[str, ...]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the labels and scores of the normalized texts. They are -1 and 0 for a text whose main script, in the
-        windows, no language of the model uses: in such a text the model knows only Latin names, digits and marks."""
+        """Return the labels and scores of the normalized texts. The label is -1 and the score 0 if no language of the
+        model uses the text's main script in the windows. In such a text the model knows only Latin names, digits and
+        marks."""
         counts = engine.measure(text, COUNTS)
         label, score = classify_normalized(engine, text, counts, classify)
         known, rows = scripts_of(labels), (label >= 0) & (counts["bytes"] >= MIN_BYTES * counts["characters"])

@@ -251,7 +251,7 @@ class Lines(RowStage, frozen=True, kw_only=True, dict=True, tag="lines"):
 
     def broken_units(self, engine: Engine, text: str, reason: str) -> list[tuple[int, int]]:
         """Return the units to show in the text of a removed document, as ascending pairs (start, stop) in characters.
-        They break the rule that is the reason, or any rule if the reason is `too_much_removed`."""
+        These units break the rule that is the reason, or any rule if the reason is `too_much_removed`."""
         frame = engine.from_arrow(pa.table({TEXT: pa.array([text], pa.large_string())}))
         units = engine.split_units(frame[TEXT], self.unit, False)
         contents = engine.to_arrow(units.frame).column(TEXT).to_pylist()

@@ -51,8 +51,8 @@ def may_have_marks(counts: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def normalize(engine: Engine, text: Text, counts: Mapping[str, np.ndarray]) -> Normalized:
-    """Return the normalized forms of texts in capitals, and of Arabic and Hebrew texts with vowel marks; None if there
-    are no such texts. `counts` has the COUNTS of all texts."""
+    """Return the normalized forms of texts in capitals, and of Arabic and Hebrew texts with vowel marks; None if no
+    text needs normalization. `counts` has the COUNTS of all texts."""
     in_capitals = is_in_capitals(counts)
     rows = in_capitals | may_have_marks(counts)
     if not rows.any():

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """IP addresses that belong to no host on the Internet: those that IANA's registries of special-purpose addresses mark
-as not globally reachable. They are listed here, since Python's own list (`is_global`) depends on the version of Python.
+as not globally reachable. The networks are listed here, since Python's own list (`is_global`) depends on the version of
+Python.
 
 https://www.iana.org/assignments/iana-ipv4-special-registry, https://www.iana.org/assignments/iana-ipv6-special-registry
 """

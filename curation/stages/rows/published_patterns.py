@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 r"""The five patterns of personal data that the reference pipeline of `nemo` names: `redact` with `patterns: published`.
 
-They are literal: `\b`, `\d` and `\s` are those of Python's `re`, so letters and digits are those of its Unicode
+The patterns are literal: `\b`, `\d` and `\s` are those of Python's `re`, so letters and digits are those of its Unicode
 version. The literal pattern of e-mail addresses takes quadratic time on text such as `a.a.a.`. The pattern here has the
 same matches, but tries each run of characters once.
 """

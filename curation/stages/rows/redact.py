@@ -190,8 +190,8 @@ class Redact(RowStage, frozen=True, kw_only=True, tag="redact"):
         return self.replacement.replace("{type}", name.upper())
 
     def _signed(self, name: str) -> str:
-        """Return the replacement of a type during the search. It has a sign after its first character if entities are
-        searched later. Its first and last character stay, because patterns look at them."""
+        """Return the replacement of a type during the search. If entities are searched later, the replacement has a
+        sign after its first character. The first and last character stay, because patterns look at them."""
         mark = self._mark(name)
         return mark[:1] + SIGNS[name] + mark[1:] if self.entities or not mark else mark
 

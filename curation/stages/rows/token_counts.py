@@ -46,8 +46,8 @@ def _loaded(name: str) -> Tokenizer:
 
 
 def check_tokenizer(names: Iterable[str], tokenizer: str) -> None:
-    """Load the tokenizer if `names` has `tokens`. Raises RecipeError if no tokenizer is set, or if it cannot be
-    loaded."""
+    """Load the tokenizer if `names` has `tokens`. Raises RecipeError if no tokenizer is set, or if the tokenizer cannot
+    be loaded."""
     if TOKENS in names:
         _loaded(tokenizer)
 

@@ -81,7 +81,8 @@ class AssignClusters(RowStage, frozen=True, kw_only=True, tag="assign_clusters")
         return {self.centroids: known_sha256(self.centroids)}
 
     def check(self, inputs: Sequence[str]) -> None:
-        """Check the file. Raises InputError if it has no centroids, RecipeError for too few or too many names."""
+        """Check the file of centroids. Raises InputError if the file has no centroids, RecipeError for too few or too
+        many names."""
         self._load()
 
     def _load(self) -> Clusters:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Large groups of close vectors in a cluster, found without a comparison of all pairs. The groups are the same.
 
-A *star* is a leader and the vectors close to it, its members. They are in one group, so they are not compared with each
-other. Another vector x is compared with a member y only if the two may be close by their angles to the leader. The
-angle of x and y is at least the difference of these angles (triangle inequality on the sphere). Once x has joined the
-group of a star, no other member of the group is compared with x. Two stars are compared only until a close pair is
-found. Vectors outside of stars are compared as in small clusters.
+A *star* is a leader and the vectors close to it, its members. The vectors of a star are in one group, so they are not
+compared with each other. Another vector x is compared with a member y only if the two may be close by their angles to
+the leader. The angle of x and y is at least the difference of these angles (triangle inequality on the sphere). Once x
+has joined the group of a star, no other member of the group is compared with x. Two stars are compared only until a
+close pair is found. Vectors outside of stars are compared as in small clusters.
 
 A million near-equal vectors take about `CANDIDATES` dot products each. A group as wide as the threshold, in which
 angles exclude few pairs, takes more: at most those of all pairs, and up to 1/8 of that for the search for leaders.
@@ -33,7 +33,7 @@ SLACK = 1e-6  # of angles, in radians: an error of 1e-15 in a cosine near 1 is a
 
 
 class VectorPairs(NamedTuple):
-    """The result of a search.
+    """The close pairs that a search in a cluster finds.
 
     left, right  vector numbers of close pairs; they join the same groups as all close pairs
     compared     number of dot products

@@ -139,8 +139,8 @@ def write_clusters(corpus: Corpus) -> None:
 
 
 class VectorIndex(SavedIndex):
-    """The index of vectors in the folder `index` of a run. Raises RecipeError if it is missing or has another format,
-    IntegrityError if it is damaged."""
+    """The index of vectors in the folder `index` of a run. Raises RecipeError if the index is missing or has another
+    format, IntegrityError if it is damaged."""
 
     def __init__(self, folder: str) -> None:
         path = Path(folder) / FOLDER
