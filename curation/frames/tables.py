@@ -91,7 +91,7 @@ def check_once(names: Sequence[Any], name: Any) -> None:
 
 def table_of(value: Any) -> pa.Table:
     """Return a table of another library as a pyarrow Table. Strings of polars become large strings. Raises InputError
-    for two columns of one name."""
+    for two columns with the same name."""
     table = pa.table(value)
     for name in table.column_names:
         check_once(table.column_names, name)
@@ -104,8 +104,8 @@ def as_frame(table: pa.Table) -> Frame:
 
 
 def as_table(frame: Frame, given: pa.Table, written: Collection[str]) -> pa.Table:
-    """Return a frame that a stage made of `given` as a table. `written` are the columns that the stage may have
-    changed. Text that was of type `string` gets this type again, if it has less than 2 GiB."""
+    """Return `frame`, which a stage made of the table `given`, as a table. `written` are the columns that the stage may
+    have changed. Text that was of type `string` gets this type again, if it has less than 2 GiB."""
     found, rows = load_engine("cpu").to_arrow(frame), pa.array(frame.index.to_numpy())
     columns = {}
     for name, column in zip(found.column_names, found.columns, strict=True):

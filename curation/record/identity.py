@@ -71,7 +71,7 @@ def identity_in(report: dict[str, Any]) -> Identity:
 def check_same(
     folder: Path | str, before: Identity, now: Identity, advice: str = "Give a new --output, or --force"
 ) -> None:
-    """Raise OutputError, naming the changes, if the identity in a folder or prefix is not the identity of this run."""
+    """Raise OutputError, naming the changes, if an output folder or prefix has the identity of another run."""
     settings, facts = changed_keys(before.recipe, now.recipe), changed_facts(before, now)
     shown = settings[:SHOWN_SETTINGS] + facts[:SHOWN_FACTS]
     if shown:
@@ -136,7 +136,7 @@ def facts_of_stages(names: Sequence[str], stages: Sequence[Stage]) -> dict[str, 
 
 
 def facts_of_files(files: Iterable[SourceFile]) -> dict[str, dict[str, str]]:
-    """Return `input NAME` -> the packages on which the texts of its files depend, and their versions."""
+    """Return for each input (`input NAME`) the packages on which the texts of its files depend, with their versions."""
     kinds = {(file.source, file.format): file for file in files}  # an input has one `extract`
     found: dict[str, dict[str, str]] = {}
     for (source, _), file in kinds.items():

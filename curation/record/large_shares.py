@@ -53,8 +53,8 @@ def warn_of_group(stage: str, name: str, size: int, documents: int) -> Iterator[
 
 
 def most_equal(name: str, keys: Mapping[str, np.ndarray]) -> Iterator[tuple[tuple[str, str, int], float]]:
-    """Yield the most frequent value of each key that duplicates share, as (input, key, value), and its number of
-    documents.
+    """Yield for each key that duplicates share the most frequent value, as (input, key, value), and how many documents
+    have it.
 
     name  input of the documents
     keys  name of a key -> its values (uint64), 0 for none

@@ -342,8 +342,8 @@ def scripts_of(texts: Sequence[str]) -> list[str | None]:
 
 
 def _languages(sample: Sequence[SampledDocument]) -> Iterator[str | None]:
-    """Return the language of each document by lid.176.ftz; None if the model is unsure, or if its package is
-    missing."""
+    """Return the language of each document by the model lid.176.ftz. It is None if the model is unsure, or if the
+    package of the model is missing."""
     try:
         model = load_classifier("")
     except InputError:

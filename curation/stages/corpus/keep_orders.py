@@ -213,7 +213,8 @@ def _found(strings: pa.Array) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarr
 
 
 def _times(fields: dict[str, pa.Array]) -> tuple[np.ndarray, np.ndarray]:
-    """Return times in microseconds since 1970, int64, and whether they exist: 30 February does not."""
+    """Return the time of each row in microseconds since 1970 (int64), and whether its date exists: 30 February does
+    not."""
 
     def number(name: str, default: int = 0) -> np.ndarray:
         if name not in fields:

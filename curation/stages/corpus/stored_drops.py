@@ -30,7 +30,8 @@ Pieces = Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]]  # rows of the corp
 
 
 def stored_drops(corpus: Corpus, reason: str, pieces: Pieces) -> Drops:
-    """Write the drops of all pieces to files and return them. The partners are kept rows of the corpus."""
+    """Write the removed rows, partners and values of all pieces to files, and return them as drops. Partners are the
+    kept rows."""
     write_drops(corpus, reason, pieces)
     return read_drops(corpus, reason)
 
@@ -52,7 +53,7 @@ def write_drops(corpus: Corpus, reason: str, pieces: Pieces, partner_type: str =
 
 
 def read_drops(corpus: Corpus, reason: str, partner_type: str = "") -> Drops:
-    """Return the drops in the files of `write_drops`, through memory maps."""
+    """Return the drops that `write_drops` wrote to files, as memory maps."""
     row, partner, value = (map_file(path, kind) for path, kind in _files(corpus, reason, partner_type).items())
     return Drops(row, reason, value, partner)
 

@@ -28,7 +28,7 @@ class WrittenColumns(NamedTuple):
 
     def of(self, partition: int, start: int, stop: int) -> dict[str, pa.Array]:
         """Return the values of some rows of a partition, by the name of the column. Raises IntegrityError if the file
-        is lost, or has fewer values."""
+        is missing, or has too few values."""
         path = numbered_path(self.folder, partition, ".npy")
         if not path.exists():
             raise IntegrityError(f"{path} does not exist: another program has removed it. Start over with --force")

@@ -64,7 +64,7 @@ class NgramDocuments(NamedTuple):
 
 
 def count_documents(paths: Sequence[Path], size: int, max_documents: int) -> NgramDocuments:
-    """Return the counts over all tasks. `paths` are the names of their files, in the order of rows."""
+    """Return the counts over all tasks. `paths` are the names of the tasks' files, in the order of rows."""
     documents, first, is_common = np.zeros(size, np.int64), np.zeros(size, np.int64), np.zeros(size, bool)
     for path in reversed(paths):
         ngrams, counts, rows = load_mapped(path.with_suffix(".found"))

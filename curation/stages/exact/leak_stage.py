@@ -191,7 +191,8 @@ class LeakStage(CorpusStage, frozen=True, kw_only=True):
     def _decided(
         self, engine: Engine, part: Corpus, stored: Mapping[int, Stored], is_common: np.ndarray
     ) -> Iterator[tuple[int, str, list[Leak]]]:
-        """Yield the documents with leaks: row, text, and the leaks that depend on more than common n-grams."""
+        """Yield the row, text and leaks of each document with leaks. A leak whose only evidence is common n-grams is
+        left out, unless the document has the whole item (`with_whole_items`)."""
         rule, evaluation = self.rule_of(), self.evaluation(engine)
 
         def judge(texts: pa.LargeStringArray) -> list[list[Leak]]:

@@ -296,7 +296,7 @@ class LevelFiles(NamedTuple):
 
     @staticmethod
     def of(corpus: Corpus, level: Level, length: int, verify: bool) -> LevelFiles:
-        """Return all files of a level that the blocks of a corpus have written; with texts if bytes are verified."""
+        """Return all files of a level for the blocks of a corpus; also the files of texts if bytes are verified."""
         files, before = LevelFiles(level, length, division_of(corpus).ranges, [], [], []), 0
         for block in blocks_of(corpus, level):
             for _, path in block.files:

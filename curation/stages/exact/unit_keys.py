@@ -57,8 +57,8 @@ def buffers_of(texts: pa.LargeStringArray) -> TextBuffers:
 
 
 def unit_keys(engine: Engine, texts: pa.LargeStringArray, compared: UnitSettings) -> tuple[np.ndarray, np.ndarray]:
-    """Return a key for each unit of the texts, which is that of the window that begins with the unit; and the number of
-    units of each text (int32).
+    """Return two arrays: a key for each unit of the texts, and the number of units of each text (int32). The key is
+    that of the window that begins with the unit.
 
     A key is 0 if the window has only white space or fewer than `min_characters` characters, or does not end in the same
     text. Characters are counted without white space at the ends of units.

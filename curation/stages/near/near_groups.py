@@ -50,7 +50,7 @@ def similarity_folder(corpus: Corpus, slice_group: int) -> Path:
 
 
 def write_candidates(folder: Path, rows: np.ndarray) -> None:
-    """Write the rows whose data are in the folder."""
+    """Write the numbers of the rows whose data are in the folder."""
     write_file(folder / CANDIDATES, rows)
 
 

@@ -105,7 +105,8 @@ class _Found:
 
     def write(self, path: Path) -> None:
         """Write the pairs, their rows and the large groups, one cell per kind and group of slices. The last cell
-        (int64) has the number of pairs outside of stars, the number of rows in large groups, and `rounds`."""
+        (int64) has the number of pairs outside of stars, the number of rows in large groups, and the numbers of rows
+        per round (`rounds`)."""
         stars, others = self.stars.sorted(), self.others.sorted()
         rows = sorted_unique(stars)  # every row with a pair is also in a star
         starts = slice_group_starts(self.corpus).astype(rows.dtype)

@@ -160,7 +160,7 @@ class Lines(RowStage, frozen=True, kw_only=True, dict=True, tag="lines"):
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """The names of the measures that the rules need, with `repeats`."""
+        """The names of the measures that the rules need, including `repeats`."""
         return tuple(dict.fromkeys(name for rule in self.expanded for name in rule.measures))
 
     @property

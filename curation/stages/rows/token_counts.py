@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The measure `tokens`, the number of tokens of each text, and all measures for stages that may need it."""
+"""The measure `tokens`: the number of tokens of each text. `measured` returns it with other measures."""
 
 from __future__ import annotations
 
