@@ -184,7 +184,7 @@ def clusters(
 
 
 def _texts(engine: Engine, frame: Any, column: str) -> list[str | None]:
-    """Return the texts of a frame. Raises InputError if it has no column of texts."""
+    """Return the texts of a frame. Raises InputError if the frame has no column of texts."""
     if not hasattr(frame, "columns") or column not in frame.columns:
         names = list(getattr(frame, "columns", []))
         raise InputError(f"column {column!r} not found in the frame; it has {names}. Set text_column, or words=0")

@@ -86,7 +86,7 @@ def _expanded(rules: Rules) -> tuple[Rule, ...]:
 
 
 def _check_measured(measures: Measures, expanded: Sequence[Rule], rules: Rules) -> None:
-    """Raise RecipeError if several measures are missing. If only one is missing, `_column` raises an error that
+    """Raise RecipeError if several measures are missing. If only one measure is missing, `_column` raises an error that
     suggests similar names."""
     wanted = dict.fromkeys(name for rule in expanded for name in rule.measures)
     missing = [name for name in wanted if name not in _names(measures)]

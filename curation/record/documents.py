@@ -56,7 +56,7 @@ def document_options(schema: pa.Schema) -> dict[str, Any]:
 
 
 def in_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return the table in a schema. Columns that the table lacks are null."""
+    """Return the table in a schema. Columns of the schema that the table lacks are null."""
     known = {*table.column_names}
     columns = [
         _cast(table.column(field.name), field.type) if field.name in known else pa.nulls(len(table), field.type)

@@ -61,8 +61,8 @@ def store_ids(path: Path, rows: np.ndarray, ids: Iterable[pa.LargeStringArray]) 
 
 
 class KeptIds:
-    """Ids and `doc` of documents in a folder. Each task writes those of consecutive slices, or of a part of a saved
-    index.
+    """Ids and `doc` of documents in a folder. Each task writes the ids and `doc` of documents in consecutive slices, or
+    in a part of a saved index.
 
     rows    the `.npy` file of ascending, unique rows
     bounds  int64: the first of the rows of each task, then the number of rows
@@ -120,7 +120,7 @@ class KeptIds:
 
 
 def ids_by_slice(partitions: Partitions, rows: np.ndarray, numbering: Numbering) -> Iterator[IdsAndDocs]:
-    """Yield the ids and `doc` of ascending rows of a segment, one pair for each slice that has such rows."""
+    """Yield the ids and `doc` of ascending rows of a segment, one pair of arrays for each slice that has such rows."""
     bounds = np.searchsorted(rows, partitions.starts.astype(rows.dtype))  # bounds of another dtype would copy all rows
     for number in np.flatnonzero(np.diff(bounds)).tolist():
         local = rows[bounds[number] : bounds[number + 1]] - partitions.starts[number]

@@ -139,8 +139,8 @@ def _key_of(input_slice: Slice) -> Key:
 
 
 class SliceTotals:
-    """The done-records of the tasks of a segment, added up. Memory has 24 bytes per slice, 58 per task, and 8 per task
-    and row stage.
+    """The done-records of the tasks of a segment, added up. The totals take 24 bytes of memory per slice, 58 per task,
+    and 8 per task and row stage.
 
     rows, lines, slice_documents   int64, one per slice: its positions, lines, and documents in the partition
     documents, bytes               int64, one per task: documents in the partition, and the bytes of their texts

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits of inputs of files: `skip`, `limit`, budgets. The planning reads an input in order up to its last record
-within the limits, and stores in each slice which of its records are read. So limits are exact, and do not depend on
-slices and workers.
+"""Limits of file inputs: `skip`, `limit`, budgets. The planning reads an input in order up to its last record within
+the limits, and stores in each slice which of its records are read. So limits are exact, and do not depend on slices and
+workers.
 
 Only inputs with limits are read twice, and only up to this last record.
 """

@@ -96,7 +96,7 @@ class RemovedTexts(NamedTuple):
 
     stores   the places of the texts
     offsets  int64: `doc` of the first row of each slice
-    added    the columns that `removed/` has only with texts; they are null where a store lacks them
+    added    the columns that `removed/` has only with texts; a column is null where a store lacks it
     """
 
     stores: Sequence[Store]

@@ -20,8 +20,8 @@ MODULUS = 1024
 
 
 class IdSample(msgspec.Struct, kw_only=True):
-    """A sample of the ids of documents: their sorted hashes (uint64) that are 0 modulo `modulus`. The hash of an id of
-    several documents is in it twice."""
+    """A sample of the ids of documents: their sorted hashes (uint64) that are 0 modulo `modulus`. If several documents
+    have an id, the hash of the id is in the sample twice."""
 
     modulus: int = 1
     hashes: list[int] = []

@@ -20,7 +20,7 @@ class Segment(NamedTuple):
 
 
 def cut_segments(stages: Sequence[Stage]) -> list[Segment]:
-    """Return the stages as segments, at least one. Each has row stages and the corpus stages right after them.
+    """Return the stages as segments, at least one. Each segment has row stages and the corpus stages right after them.
 
     A corpus stage that cuts texts or writes columns ends its segment, and another segment always follows, which reads
     the changed documents.

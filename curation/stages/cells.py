@@ -24,7 +24,7 @@ from curation.stages.base import Stage
 MAIN = "__main__"
 GLOBAL = "global "  # prefix of the name of a global value that a stage uses
 CURE = "Move the stage to a module: %%writefile mystages.py in its cell, then import it"
-PLAIN = (bool, int, float, str, bytes, type(None), list, tuple, dict, set, frozenset)  # types of these values
+PLAIN = (bool, int, float, str, bytes, type(None), list, tuple, dict, set, frozenset)  # types of the global values
 
 
 def is_of_cell(stage_class: type[Stage]) -> bool:

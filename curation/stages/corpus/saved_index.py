@@ -322,7 +322,7 @@ def find_matches(
         possible = np.flatnonzero(mine.bound_between(others, numbers, pairs.old) >= threshold)
         pairs, numbers = pairs.select(possible), numbers[possible]
         value = mine.between(others, numbers, pairs.old)
-        alike = np.flatnonzero(~(value < threshold))  # not measured (NaN) passes
+        alike = np.flatnonzero(~(value < threshold))  # pairs that are not measured (NaN) pass
         details["compared"] += len(value)
         details["alike"] += len(alike)
         pairs, value = pairs.select(alike), value[alike]

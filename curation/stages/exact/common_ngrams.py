@@ -33,8 +33,8 @@ class Hits(NamedTuple):
 
 def write_hits(path: Path, size: int, max_documents: int, hits: Iterable[Hits]) -> None:
     """Write what a task finds to files with the name of `path`. The files have pairs of an n-gram and a text with it,
-    at most `max_documents` + 1 per n-gram. They also have the number of each n-gram, its number of documents and the
-    first row of these.
+    at most `max_documents` + 1 per n-gram. The files also have, for each n-gram, its number, the number of documents
+    with it, and the row of the first of these.
 
     size   number of n-grams and short questions
     """

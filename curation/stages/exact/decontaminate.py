@@ -240,8 +240,8 @@ class LookUp(LeakStage, frozen=True, kw_only=True, tag="curation.stages.exact.de
 
 
 class _Texts:
-    """Files with evaluation texts and the settings of their items. Two are equal if paths, sizes, times and settings
-    are; the engine is ignored."""
+    """Files with evaluation texts and the settings of their items. Two objects are equal if their paths, sizes, times
+    and settings are equal; the engine is ignored."""
 
     def __init__(self, files: Sequence[SourceFile], rule: LeakRule, answer_column: str, engine: Engine) -> None:
         self.files, self.rule, self.answer_column, self.engine = files, rule, answer_column, engine

@@ -274,7 +274,7 @@ def _sorted(entries: np.ndarray) -> np.ndarray:
 
 
 def _join(engine: Engine, corpus: Corpus, task: int) -> None:
-    """Write the files of a level, or the texts."""
+    """Write the files of the index for one level, or its texts: one task for each."""
     if task == len(LEVELS):
         _write_texts(corpus)
         return

@@ -120,7 +120,7 @@ def _smallest(corpus: Corpus, rows: np.ndarray) -> np.ndarray:
 def _check(corpus: Corpus, open_files: Open, phase: str, slice_group: int, pairs: np.ndarray, threshold: float) -> None:
     """Compare pairs, and write the pairs of near-duplicates and the number of comparisons."""
     values = _compare(corpus, open_files, slice_group, pairs[0], pairs[1], threshold)
-    alike = pairs[:, ~(values < threshold)]  # not measured (NaN) passes
+    alike = pairs[:, ~(values < threshold)]  # pairs that are not measured (NaN) pass
     count = np.array([np.count_nonzero(~(values < 0))])
     write_cells(_check_path(corpus, phase, slice_group), [[alike[0]], [alike[1]], [count]], 3)
 
@@ -218,7 +218,7 @@ def _components(engine: Engine, corpus: Corpus, rounds: Rounds) -> Components:
 
 
 def _rows_in(corpus: Corpus, arrays: Iterable[np.ndarray]) -> np.ndarray:
-    """Return the rows in any of the arrays, ascending."""
+    """Return the distinct rows of all arrays, ascending."""
     rows, pending, count = np.zeros(0, row_type(corpus)), list[np.ndarray](), 0
     for array in arrays:
         pending.append(sorted_unique(array))

@@ -243,8 +243,8 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
         )
 
     def _quotas(self, groups: np.ndarray, sizes: np.ndarray) -> list[int]:
-        """Return the number of documents or tokens to draw from each group. Raises InputError for a group that cannot
-        have its share."""
+        """Return the number of documents or tokens to draw from each group. Raises InputError for a group of `weights`
+        without documents, for too many groups, and for too many repeats."""
         found = dict(zip(groups.tolist(), sizes.tolist(), strict=True))
         if not found:
             return []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An exact number of the lowest documents of each group of a corpus, found by tasks that share only files.
+"""Find an exact number of the lowest documents of each group of a corpus, by tasks that share only files.
 
 Each row has a `group` and an `order`, both uint64, and a weight (int64), which is 1 unless the stage gives another.
 Documents are counted by their weights. Rows with equal group and order have equal weights. The *bound* of a group is
