@@ -22,7 +22,8 @@ Cuts = dict[tuple[str, str], tuple[float, float]]
 
 
 def add_cut(cuts: Cuts, stage: str, inputs: str, cut: float, before: float) -> None:
-    """Add the bytes of some documents to the cuts. `inputs` names their input for messages: `input 'a'`."""
+    """Add the bytes of some documents to the cuts. `inputs` names the input of these documents for messages: `input
+    'a'`."""
     earlier = cuts.get((stage, inputs), (0, 0))
     cuts[stage, inputs] = earlier[0] + cut, earlier[1] + before
 

@@ -21,8 +21,8 @@ SUFFIX, FIRSTS = ".locations.npy", ".firsts.npy"
 
 
 def store_locations(folder: Path, number: int, locations: Sequence[Location], firsts: Sequence[np.ndarray]) -> None:
-    """Store the locations of a task, if there are any. `firsts`: the row of the first part of each record, for a task
-    whose documents are split."""
+    """Store the locations of a task, if there are any. If the task's documents are split, `firsts` has the row of the
+    first part of each record."""
     if firsts:
         with commit(numbered_path(folder, number, FIRSTS)) as temporary:
             save_array(temporary, np.concatenate(firsts))

@@ -104,8 +104,8 @@ class RemovedTexts(NamedTuple):
     added: pa.Schema
 
     def located(self, rows: pa.Table, store: int, number: int, positions: np.ndarray) -> pa.Table:
-        """Return the rows of a slice with columns for the place of their texts: the number of the store, the position
-        in its file, and the bytes."""
+        """Return the rows of a slice with three more columns about their texts: the number of the store, the position
+        in the store's file, and the bytes."""
         sizes = pa.array([], pa.int64())
         if len(rows):
             texts = open_partition(self.stores[store].path_of(number)).column(TEXT)

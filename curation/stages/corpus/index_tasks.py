@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The files of a saved index, written by tasks that share only files.
 
-A task per group of slices sorts the keys of its documents, divides them by ascending *ranges* of keys, and writes the
-data by which documents are compared. A task per band then joins the ranges of the band, and one more task joins the
-data of all groups of slices. Tasks also store the digest of each file, so that the process of the run need not read the
-files again. The bytes of the files depend neither on groups of slices and ranges nor on workers.
+A task per group of slices sorts the keys of its documents and divides them by ascending *ranges* of keys. It also
+writes the data by which documents are compared. A task per band then joins the ranges of the band, and one more task
+joins the data of all groups of slices. Tasks also store the digest of each file, so that the process of the run need
+not read the files again. The bytes of the files depend neither on groups of slices and ranges nor on workers.
 """
 
 from __future__ import annotations

@@ -245,7 +245,7 @@ def _is_name(month: pa.Array | None) -> bool:
 
 
 def _offset(fields: dict[str, pa.Array]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the offset of each zone from UTC in minutes, and whether it exists."""
+    """Return the offset of each time zone from UTC in minutes, and whether such an offset exists."""
     if "zone" not in fields:
         return np.zeros(len(fields["year"]), np.int64), np.ones(len(fields["year"]), bool)
     digits = pc.replace_substring(fields["zone"], ":", "")

@@ -185,7 +185,7 @@ class SavedIndex:
         self.digest = hashlib.sha256(data).hexdigest()
 
     def files(self) -> dict[str, str]:
-        """Return the file that describes the index and its SHA-256, for `Stage.files`."""
+        """Return the file that describes the index, with the file's SHA-256, for `Stage.files`."""
         return {str(self.folder / DESCRIPTION): self.digest}
 
     def check(self, settings: Settings) -> None:

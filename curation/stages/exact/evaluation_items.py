@@ -92,7 +92,7 @@ class EvaluationItems(NamedTuple):
         return int(np.count_nonzero(self.places[:, 3] == search))
 
     def searched(self) -> str:
-        """Return how many items are searched, and how."""
+        """Return how many items are searched in each way, as readable text."""
         short, whole = self.count(SHORT), self.count(WHOLE_DOCUMENT)
         return (
             f"{counted(len(self.places), 'evaluation item')}, {short + whole:,} with fewer words than an n-gram: "

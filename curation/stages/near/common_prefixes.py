@@ -205,8 +205,8 @@ def _rows_path(corpus: Corpus, task: int) -> Path:
 def _write_keys(
     engine: Engine, corpus: Corpus, task: int, keys_of: Callable[[Engine, Text], np.ndarray], bands: int
 ) -> None:
-    """Write the rows of a group of slices, their keys of each band, the number of documents with a common beginning,
-    and the bytes left out."""
+    """Write the rows of a group of slices, and their keys of each band. Also write the number of documents with a
+    common beginning, and the bytes left out."""
     part, common = slice_group(corpus, task), common_keys(corpus)
 
     def measure(texts: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:

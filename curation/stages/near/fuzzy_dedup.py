@@ -394,8 +394,8 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         near_pairs.split_large_groups(engine, corpus, task, self.banding[0])
 
     def _write_candidates(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        """Write the data to compare the candidates of a group of slices, and delete the keys of the group of slices,
-        which are not needed any more."""
+        """Write the data to compare the candidates of a group of slices. Delete the keys of these slices, which are not
+        needed any more."""
         rows = near_pairs.candidate_rows(corpus, task)
         with commit_folder(near_groups.similarity_folder(corpus, task)) as folder:
             self._write_similarity(engine, corpus.of(rows), np.arange(len(rows)), folder)

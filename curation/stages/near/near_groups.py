@@ -4,7 +4,7 @@ measure the similarity of each removed row to the kept row.
 
 Rows with one key are a group. First, each row is compared with the first row of its group; these pairs form stars
 (`near_pairs.py`). Other pairs are compared only if the first comparisons have not joined their rows. A pair is compared
-by the task of the group of slices of its left row, which reads the data of the right row from the files of another
+by the task whose group of slices has the left row. This task reads the data of the right row from the files of another
 group of slices. One task joins up to JOIN_PAIRS pairs; more are joined in rounds of tasks.
 """
 

@@ -8,8 +8,8 @@ the pairs with its first row. So a row has at most SMALL + ROUNDS pairs per band
 
 Rows, pairs and large groups depend only on keys, not on the division into tasks or on results of comparisons.
 
-A file of pairs has a cell per kind and group of slices. A pair is in the cell of the group of slices of its left row,
-and a row in the cell of its group of slices.
+A file of pairs has a cell per kind and group of slices. A row is in the cell of its group of slices, and a pair in the
+cell of its left row.
 """
 
 from __future__ import annotations
@@ -105,8 +105,7 @@ class _Found:
 
     def write(self, path: Path) -> None:
         """Write the pairs, their rows and the large groups, one cell per kind and group of slices. The last cell
-        (int64) has the number of pairs outside of stars, the number of rows in large groups, and the numbers of rows
-        per round (`rounds`)."""
+        (int64) has counts: pairs outside of stars, rows in large groups, and rows per round (`rounds`)."""
         stars, others = self.stars.sorted(), self.others.sorted()
         rows = sorted_unique(stars)  # every row with a pair is also in a star
         starts = slice_group_starts(self.corpus).astype(rows.dtype)

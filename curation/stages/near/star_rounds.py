@@ -171,8 +171,8 @@ def _write_pairs(corpus: Corpus, folder: Path, task: int, pieces: list[np.ndarra
 
 
 def _lowest(corpus: Corpus, slice_group: int, pieces: Iterable[np.ndarray]) -> tuple[int, np.ndarray]:
-    """Return the first row of a group of slices, and for each of its rows the smallest neighbour, or the row itself if
-    no neighbour is smaller. `pieces` has the pairs (row, smaller row)."""
+    """Return the first row of a group of slices, and the smallest neighbour of each of its rows. A row without a
+    smaller neighbour has itself. `pieces` has the pairs (row, smaller row)."""
     first, last = slice_group_starts(corpus)[slice_group : slice_group + 2].tolist()
     lowest = np.arange(first, last, dtype=row_type(corpus))
     for row, smaller in pieces:

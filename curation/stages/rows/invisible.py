@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`rewrite: {invisible: remove}`: delete invisible characters. It runs on the CPU with either engine.
+"""`rewrite: {invisible: remove}`: delete invisible characters. This step runs on the CPU with either engine.
 
 These are the characters that `compare: visible` ignores, except control characters, which `control` deletes, and format
 characters that fonts draw. Characters that shape their neighbours stay:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`rewrite: {markup: strip}`: delete tags of HTML, and separate the words around them. It runs on the CPU with either
-engine.
+"""`rewrite: {markup: strip}`: delete tags of HTML, and separate the words around the tags. This step runs on the CPU
+with either engine.
 
 The simple pattern `<[^>]+>` deletes `< 0.05 ... q >` from a text on statistics, and a tenth to a fifth of source code.
 Here `<` begins a tag only if the name of an HTML element follows, with attributes in the syntax of HTML. Sources: the

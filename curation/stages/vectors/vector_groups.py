@@ -135,8 +135,8 @@ class Stars:
         self.groups = [new if group == old else group for group in self.groups]
 
     def join(self, visitors: np.ndarray) -> None:
-        """Find close pairs of a vector in a star with a vector in another star, outside of stars, or among `visitors`
-        of the cluster (vector numbers, ascending)."""
+        """Find the close pairs of which one vector is in a star. The other vector of a pair is in another star, outside
+        of stars, or among `visitors` (vector numbers, ascending)."""
         self._join_stars()
         self._join_others(self.rest)
         self._join_others(visitors)

@@ -228,8 +228,8 @@ def _sample_path(corpus: Corpus, number: int) -> Path:
 def match_slice_group(
     engine: Engine, corpus: Corpus, number: int, index: VectorIndex, column: str, probe: int, units: int, seed: int
 ) -> None:
-    """Write the documents of a group of slices that are close to a document of the index, and a sample of vectors to
-    measure the recall.
+    """Write the documents of a group of slices that are close to a document of the index. Also write a sample of
+    vectors, to measure the recall.
 
     Each distinct vector is compared with the vectors in its nearest cluster of the index, and in the `probe` next
     clusters. All documents with this vector match the closest document of the index; of equally close documents the
