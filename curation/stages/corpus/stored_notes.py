@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Notes of the rows that a corpus stage removes: a file per partition, which one task writes.
 
-The files are in a separate folder, since `corpus.scratch` is deleted after the decision. The files of `removed/` are
-written from them.
+The files are in a separate folder, since `corpus.scratch` is deleted after the decision. Tasks that write `removed/`
+read these notes.
 """
 
 from __future__ import annotations
