@@ -56,8 +56,8 @@ class ClusterConnection:
         ]
 
     def _on_each(self, function: Callable[..., Result], *arguments: Any) -> dict[str, Result]:
-        """Return the result of a function in each worker, by address. If it raises in a worker, the exception is its
-        result."""
+        """Return the result of a function in each worker, by the worker's address. If the function raises an exception
+        in a worker, the exception is the result."""
         results: dict[str, Result] = self._answer(lambda: self._client.run(function, *arguments, on_error="return"))
         return results
 
@@ -99,7 +99,7 @@ class ClusterConnection:
             raise EngineError(f"versions differ: {_listed(faults)}. Install the same versions on all machines")
 
     def check_folder(self, folder: Path, below: Path) -> None:
-        """Raise OutputError if a worker does not see a folder, or cannot write to its subfolder `below`."""
+        """Raise OutputError if a worker does not see `folder`, or cannot write to its subfolder `below`."""
         mark = below / f"seen-{uuid.uuid4().hex}.tmp"
         mark.write_bytes(mark.name.encode())
         try:
