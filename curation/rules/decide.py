@@ -244,7 +244,8 @@ GOPHER_MULTILINGUAL = *GOPHER_QUALITY[:-2], WORDS_WITH_LETTER, DUPLICATE_PROSE, 
 
 
 def _of_words(kind: str) -> tuple[Rule, ...]:
-    """Return the rules on repeated n-grams with the measures of another kind, as shares of the characters of words."""
+    """Return the rules on duplicate n-grams with `kind` in place of `duplicate` in their measures. Bounds are shares of
+    the characters of words."""
     names = [rule.ratio[0].replace("duplicate", kind) for rule in _DUPLICATE]
     return tuple(
         _bound((name, "word_characters"), rule.reason, max=rule.max)
@@ -463,8 +464,8 @@ def _changed(rule: Rule, condition: str, bound: float | None, value: str) -> lis
 
 
 def _fits(rules: Sequence[Rule], key: str, condition: str, value: str, name: str) -> list[int]:
-    """Return the index of the rule of a set with a key. There are several indexes if each group has only one of these
-    rules."""
+    """Return the index of the rule with a key, among the rules of a set. There are several indexes only if the rules
+    are of different groups."""
     own = [number for number, rule in enumerate(rules) if not isinstance(rule, GroupedRule) or rule.has(value)]
     known = [rules[number] for number in own]
     fits = fitting(known, key, condition)
@@ -487,8 +488,8 @@ def numbers_by_key(rules: Sequence[Rule]) -> dict[str, list[int]]:
 
 def fitting(rules: Sequence[Rule], key: str, condition: str = "", having: Sequence[int] | None = None) -> list[int]:
     """Return the indexes of the rules with `key` as reason, measure, ratio or column. If there are several, prefer
-    those with the bound `condition`, then those with the reason `key`. `having`: the indexes for `key` in
-    `numbers_by_key`."""
+    those with the bound `condition`, then those with the reason `key`. `having` may have the indexes that
+    `numbers_by_key` found for `key`."""
     fits = [number for number, rule in enumerate(rules) if key in rule.keys] if having is None else [*having]
     fits = [number for number in fits if condition in rules[number].conditions] or fits
     return ([number for number in fits if rules[number].name == key] or fits) if len(fits) > 1 else fits

@@ -36,7 +36,7 @@ RulesOf = Callable[[str | Rule], Sequence[Rule]]
 
 
 class Groups:
-    """The groups of the rows of a column.
+    """Groups of documents by their value in a column, and the look-up of the group of a value.
 
     column   name of the column
     numbers  value -> number of its group
@@ -185,7 +185,7 @@ class GroupedRule(_CheckedRule, frozen=True, kw_only=True, eq=False):
 
     @property
     def parts(self) -> tuple[Rule, ...]:
-        """The rule, as one rule per list in a file, so that all lists are found."""
+        """One copy of the rule for each of its lists in a file, so that callers find all of these lists."""
         files = [listed for listed in self.lists.values() if listed.file]
         return tuple(msgspec.structs.replace(self, listed=listed, lists={}) for listed in files) or super().parts
 
@@ -432,7 +432,8 @@ def _place(value: str, target: str, groups: Groups) -> int:
 
 
 def _key_of(rule: Rule) -> bytes:
-    """Return a key that is equal for rules that differ only in bounds, and can be merged."""
+    """Return a key of a rule. Rules with equal keys differ only in their bounds, or in lists of stop words, and can be
+    merged."""
     content = msgspec.to_builtins(rule)
     left_out = BOUND_FIELDS if rule.has_bounds else ()
     if rule.listed is not None and rule.listed.as_ == STOP_WORD:  # one table has the words of all groups

@@ -387,7 +387,8 @@ def _table(lists: tuple[tuple[int, Listed, str], ...]) -> Entries:
 
 
 def _chunks(column: pa.ChunkedArray) -> Iterator[tuple[int, pa.LargeStringArray]]:
-    """Yield the chunks of a column as large strings, with "" for nulls; each with the row of its first value."""
+    """Yield pairs: the row of a chunk's first value, and the chunk of the column as large strings, with "" for
+    nulls."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     start = 0
@@ -405,14 +406,15 @@ def _spaces() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _buffer(offsets: np.ndarray) -> np.ndarray:
-    """Return space for the longest folded text. Lower case turns two bytes into three at most."""
+    """Return an array that can hold the longest text after folding. In lower case, two bytes become three at most."""
     longest = int(np.diff(offsets).max(initial=0))
     return np.empty(longest + longest // 2 + 16, np.uint8)
 
 
 @functools.cache
 def _unicode() -> tuple[Any, ...]:
-    """Return the tables that fold text: for ASCII, from `UnicodeTables`, and which characters are marks (M*)."""
+    """Return the tables that fold text: the one for ASCII, those of `UnicodeTables`, and which characters are marks
+    (M*)."""
     import unicodedata2
 
     from curation.kernels import tables

@@ -182,8 +182,8 @@ def run(
 
 @contextmanager
 def _advising(progress: Progress) -> Iterator[None]:
-    """After an interruption or a temporary error, show how to resume the run. After other errors, it would fail
-    again."""
+    """After an interruption or a temporary error, show how to resume the run. After any other error, a resumed run
+    would fail again."""
     progress.note = ""  # removes the note of an earlier call
     try:
         yield

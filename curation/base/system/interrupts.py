@@ -80,8 +80,7 @@ def install() -> None:
 def listen() -> None:
     """From now on, receive signals in a thread, if `install` was called.
 
-    Call this after the allocators are configured. Otherwise glibc gives the thread a second arena, which takes about 15
-    MB.
+    Call this after the allocators are configured. Otherwise glibc gives the thread a second arena of about 15 MB.
     """
     global _is_listening
     if _is_listening or not _is_installed:

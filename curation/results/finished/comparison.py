@@ -258,8 +258,8 @@ def _documents(run: FinishedRun, engine: Engine) -> _Documents:
 
 
 def _paired(*runs: _Documents) -> list[_Documents]:
-    """Return the documents of both runs with a unique key per document. Left out are documents whose key a different
-    number of documents has in the other run."""
+    """Return the documents of both runs with a unique key per document. If the runs have different numbers of documents
+    with a key, the documents with this key are left out."""
     keys, counts = zip(*(np.unique(run.key, return_counts=True) for run in runs), strict=True)
     both, *at = np.intersect1d(keys[0], keys[1], assume_unique=True, return_indices=True)
     unclear = both[counts[0][at[0]] != counts[1][at[1]]]

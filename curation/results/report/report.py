@@ -163,8 +163,8 @@ def _rules(stage: Stage) -> tuple[Sequence[Rule], Sequence[Rule]]:
 def _values(
     stages: Sequence[StageCount], records: Sequence[SliceRecord], parts: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return tallies of documents: bytes of read and kept texts, tokens per byte, and languages before and after the
-    run."""
+    """Return counts of documents by value: bytes of their text as read and as kept, tokens per byte, and language
+    before and after the run."""
     read, kept = Tally(), Tally()
     for record in records:
         read.add(record.lengths or Tally())

@@ -93,8 +93,8 @@ def number(value: float) -> str:
 
 
 def percent(part: float, whole: float) -> str:
-    """Return a share in percent with one digit after the point, or two digits below 1 %. The script uses the same
-    rule."""
+    """Return a share in percent with one digit after the point, or two digits below 1 %. The page's JavaScript rounds
+    by the same rule."""
     share = 100 * part / whole if whole else 0.0
     return "<0.01%" if 0 < share < 0.01 else f"{share:.{2 if 0 < share < 1 else 1}f}%"
 
