@@ -159,7 +159,7 @@ def _device_obstacle(runtime: Any) -> str:
 
 def device_memory(runtime: Any) -> tuple[int, int]:
     """Return (free, total) bytes of the current device. Unused memory in RMM's pool of this process counts as free,
-    although the driver reports it as used. `runtime` is CuPy's."""
+    although the driver reports it as used. `runtime` is CuPy's module `cupy.cuda.runtime`."""
     free, total = runtime.memGetInfo()
     return free + _kept_bytes(runtime), total
 

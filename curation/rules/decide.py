@@ -97,7 +97,8 @@ class Verdict(NamedTuple):
         return html_table(f"{removed:,} of {len(self.reason):,} {title}", ("reason", "documents", "share"), rows)
 
     def _most(self) -> list[tuple[str, int]]:
-        """Return the most frequent reasons with their numbers of documents, and the sum of all other reasons."""
+        """Return the most frequent reasons, each with its number of documents, and the sum of these numbers for all
+        other reasons."""
         counts = sorted(((name, number) for name, number in self.counts().items() if number), key=lambda each: -each[1])
         others = sum(number for _, number in counts[SHOWN_REASONS:])
         return counts[:SHOWN_REASONS] + ([("others", others)] if others else [])
@@ -433,8 +434,8 @@ def _of_languages(name: str) -> tuple[Rule, ...]:
 
 
 def rules_of_set(entry: Rule) -> Sequence[Rule]:
-    """Return the rules of `entry.set` with the changes of the entry; changes for all documents are made first. Raises
-    ValueError if a key names no rule, or several rules of the same documents."""
+    """Return the rules of `entry.set` with the changes that the entry makes. Changes for all documents come before
+    changes for a group. Raises ValueError if a key names no rule, or several rules of the same documents."""
     name = str(entry.set)
     for field in ("per", "other", "group_override"):
         if name not in GROUP_SETS and getattr(entry, field) is not None:

@@ -62,7 +62,7 @@ class Groups:
         return self._languages.get((language.code, language.script), self._languages.get((language.code, "")))
 
     def name(self, number: int) -> str:
-        """Return the values that a group lists as text, with `other` if it has all other values."""
+        """Return a text with the values that a group lists, and with `other` if the group has all other values."""
         return _first([*self._values.get(number, []), *([OTHER] if self.other == number else [])])
 
     def lists(self, value: str) -> bool:
@@ -288,8 +288,8 @@ class GroupedRule(_CheckedRule, frozen=True, kw_only=True, eq=False):
         return bool(self.member[self.groups.find(value)])
 
     def changed(self, condition: str, bound: float | None, value: str = "") -> GroupedRule:
-        """Return the rule with another `min` or `max`, for the group of a value of the column, or for all groups ("").
-        If `bound` is None, these groups lose the rule. Raises ValueError for a bound without an effect."""
+        """Return the rule with another `min` or `max`. It changes for the group of a value of the column, or for all
+        groups (""). If `bound` is None, these groups lose the rule. Raises ValueError for a bound without an effect."""
         at = np.arange(self.limits.shape[1]) == self.groups.find(value) if value else self.member
         limits = self.limits.copy()
         if bound is None:

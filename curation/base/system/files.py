@@ -106,8 +106,8 @@ def temporary_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def unsynced_folder() -> Iterator[Path]:
-    """Do the same as `system_folder`, but without syncs of files below it: no later process reads them, so they need
-    not survive a crash."""
+    """Do the same as `system_folder`, but do not sync files below the folder. No later process reads these files, so
+    they need not survive a crash."""
     with system_folder() as folder:
         _unsynced.add(folder)
         try:
@@ -138,7 +138,7 @@ def commit_folder(folder: Path) -> Iterator[Path]:
 
 
 def _writer() -> str:
-    """Return the host, process and thread that write a temporary file, for its name."""
+    """Return the part of a temporary file's name that identifies its writer: host, process and thread."""
     return f"{os.uname().nodename}-{os.getpid()}-{threading.get_native_id()}"
 
 
@@ -157,7 +157,7 @@ interrupts.at_end(_remove_temporaries)
 
 
 def sweep_dead(*paths: Path) -> None:
-    """Delete temporary files and folders for these paths that dead processes of this host left."""
+    """Delete the temporary files and folders of these paths that processes of this host left when they were killed."""
     import psutil  # takes 0.03 s to import
 
     for path in paths:

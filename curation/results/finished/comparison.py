@@ -169,7 +169,8 @@ def compare_finished(runs: tuple[FinishedRun, FinishedRun], examples: int) -> Co
 
 
 def _unmatched(runs: tuple[FinishedRun, FinishedRun]) -> str:
-    """Return why two runs have no common document: their sources or their ids differ."""
+    """Return the reason why two runs have no common document: the names of their inputs differ, or the ids of their
+    documents."""
     sources = [
         sorted({source for folder in ("documents", "removed") for rows in read_tables(run.parts(folder), ["source"])
                 for source in rows.column("source").unique().to_pylist()})
@@ -280,8 +281,8 @@ def _hash(rows: pa.Table, engine: Engine) -> np.ndarray:
 def _examples(
     runs: tuple[FinishedRun, FinishedRun], documents: Sequence[_Documents], rows: Sequence[np.ndarray], keeper: int
 ) -> list[dict[str, Any]]:
-    """Return examples of documents, given their rows in both runs: the text that one run kept, and why the other run
-    removed it."""
+    """Return examples of documents that one run (`keeper`) kept, from the rows of these documents in both runs. Each
+    has the kept text, and why the other run removed the document."""
     remover = runs[1 - keeper]
     columns = [column for column in REMOVAL if column != "bound" or remover.keeps_removed_text]
     wanted = [documents[number].doc[rows[number]] for number in (keeper, 1 - keeper)]
@@ -292,7 +293,8 @@ def _examples(
 
 
 def _find(run: FinishedRun, folder: str, columns: list[str], docs: np.ndarray) -> dict[int, dict[str, Any]]:
-    """Return `doc` -> the columns of the document; for copies, of the first copy."""
+    """Return `doc` -> values of the columns, for the documents `docs`. If a document has copies, the values are those
+    of the first copy."""
     found: dict[int, dict[str, Any]] = {}
     for part in map(TablePart, run.parts(folder) if len(docs) else ()):
         for group in part.groups:

@@ -103,7 +103,7 @@ def open_tokens(path: str | Path) -> StoredTokens:
 
 
 def _decodable(folder: Path) -> list[Path]:
-    """Return the parts of `documents/` or `removed/`, or the files that a manifest names."""
+    """Return the files in a folder that can be decoded: Parquet files, or else the files that the manifest names."""
     splits = (read_manifest(folder) or {"splits": {}})["splits"]
     return sorted(folder.glob("*.parquet")) or [
         folder / entry["file"] for split in splits.values() for entry in split["files"]

@@ -206,8 +206,8 @@ def _choice(run: FinishedRun, what: str, stage: str, reason: str, where: Any) ->
 
 
 def _rule_on_column(run: FinishedRun, name: str, column: str, value: str) -> dict[str, Any]:
-    """Return the rule that a column has a value, for the files of a folder. Raises OutputError if they lack the
-    column."""
+    """Return the rule of `COLUMN=VALUE`: the column of the files in a folder has this value. Raises OutputError if the
+    files lack the column."""
     files = run.parts(name)
     schema = TablePart(files[0]).schema if files else pa.schema([])
     if column not in schema.names:
@@ -314,7 +314,7 @@ def _chosen_in(
 
 
 def _satisfying(where: Filter, rows: pa.Table, engine: Engine) -> np.ndarray:
-    """Return a bool per row: whether it satisfies the rules of a filter."""
+    """Return a bool per row of a table: whether the row satisfies the rules of a filter."""
     outcome = where.apply(engine, engine.from_arrow(rows))
     assert outcome.verdict is not None
     return outcome.verdict.kept

@@ -172,8 +172,8 @@ def _rejection(slices: Sequence[Slice], rejected: Path) -> str:
 
 
 def _hint(error: str, source: str, slices: Sequence[Slice]) -> str:
-    """Return the remedy for an error of rejected records of an input. A message may quote names from the file, so it is
-    compared as a whole with the message of the reader."""
+    """Return the remedy for an error of rejected records of an input. The error is compared as a whole with the
+    reader's messages, since it may quote names from the file."""
     own = [input_slice for input_slice in slices if input_slice.source == source]
     file = own[0].ranges[0].file
     if NOT_VALID.fullmatch(error):
@@ -220,5 +220,6 @@ def _have_encodings(slices: Iterable[Slice]) -> bool:
 
 
 def _kind(record: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the source, and the error without numbers, since errors of one kind differ only in numbers."""
+    """Return the kind of a rejected record: its input, and its error without numbers. Errors of one kind differ only in
+    numbers."""
     return record["source"], re.sub(r"\d+", "", record["error"])

@@ -90,14 +90,14 @@ def _matches(pattern: str, text: str) -> list[Span]:
 
 
 def _words(text: str, words: str) -> list[Span]:
-    """Return the positions in the text of the words into which the engine divides it."""
+    """Return the positions (start, stop) in a text of the words into which the engine divides the text."""
     engine = load_engine("cpu")
     column = engine.from_arrow(pa.table({TEXT: pa.array([text], pa.large_string())}))
     split = engine.to_arrow(engine.with_columns(column, {TEXT: split_words(engine, column[TEXT], words)}))
     places, place = [], 0
     for match in WORD.finditer(str(split.column(TEXT)[0])):
         start = place = text.index(match[0][0], place)
-        for character in match[0]:  # the text may have others between them, such as a zero width space
+        for character in match[0]:  # the text may have other characters in a word, such as a zero width space
             place = text.index(character, place) + 1
         places.append((start, place))
     return places

@@ -401,7 +401,8 @@ def contributions(
 
 
 def _limited(entry: AnyInput, own: Sequence[SliceRecord], ended_by: str) -> dict[str, Any]:
-    """Return the fields of an entry of `contributions` that it has only if settings skip, split or end the input."""
+    """Return the fields of an entry of `contributions` that depend on settings: those that skip records, split
+    documents or end the input."""
     whole = sum(record.whole_documents for record in own)
     found = {"skipped": sum(record.skipped for record in own)} if entry.skip and isinstance(entry, FilesInput) else {}
     found |= {"documents_split": whole} if entry.parts else {}

@@ -165,7 +165,8 @@ def read_together(
 
 
 def _batches(input_slice: Slice, batch_bytes: int, seed: int, parts: Parts | None) -> Iterator[tuple[Batch, Passed]]:
-    """Yield the batches of a slice, with Arrow tables as frames, and what sampling passed over."""
+    """Yield the batches of a slice, with Arrow tables as frames. Each comes with the counts of records that sampling
+    leaves out (`Passed`)."""
     if parts is None and not input_slice.is_limited and input_slice.ranges[0].file.sample >= 1:
         for documents in read_visible(input_slice, batch_bytes):
             yield Batch(*documents), Passed()
