@@ -288,8 +288,9 @@ class GroupedRule(_CheckedRule, frozen=True, kw_only=True, eq=False):
         return bool(self.member[self.groups.find(value)])
 
     def changed(self, condition: str, bound: float | None, value: str = "") -> GroupedRule:
-        """Return the rule with another `min` or `max`. It changes for the group of a value of the column, or for all
-        groups (""). If `bound` is None, these groups lose the rule. Raises ValueError for a bound without an effect."""
+        """Return the rule with another `min` or `max`. The bound changes for the group of a value of the column, or for
+        all groups (""). If `bound` is None, these groups lose the rule. Raises ValueError for a bound without an
+        effect."""
         at = np.arange(self.limits.shape[1]) == self.groups.find(value) if value else self.member
         limits = self.limits.copy()
         if bound is None:

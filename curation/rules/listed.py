@@ -98,7 +98,7 @@ class Listed(
         return (self.member,) if isinstance(self.member, str) else self.member
 
     def describe(self) -> str:
-        """Return the list for people: `entries of bad.txt as domain`."""
+        """Return the list as readable text: `entries of bad.txt as domain`."""
         if self.words:
             return f"{counted(len(self.words), 'word')} as {self.as_} ({', '.join(self.words[:SHOWN_ENTRIES])}...)"
         where = f"{', '.join(self.members)} in {self.file}" if self.members else self.file

@@ -161,7 +161,7 @@ class Member:
         self._losses = 0
 
     def run(self) -> dict[str, Any]:
-        """Take part until the report is written, and return it."""
+        """Take part until the report is written, and return the report."""
         call, wait = self.call, FIRST_WAIT
         resources = find_resources(call.engine, call.choice.name, call.workers, call.scheduler, len(call.checked.files))
         newest = self.leases.newest(self.folder, DRIVER)

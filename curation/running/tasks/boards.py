@@ -212,8 +212,8 @@ class Board:
         self._wait, self._due = FIRST_WAIT, 0.0
 
     def next(self) -> Lease | None:
-        """Return the lease of a task that nobody holds; None if all tasks are done. Waits while others hold all open
-        tasks."""
+        """Return the lease of a task that nobody holds; None if all tasks are done. Waits while other processes hold
+        all open tasks."""
         while True:
             check_interrupts()
             with self._lock:
