@@ -263,8 +263,8 @@ class Engine(Protocol):
 
         Ids have the type `tokenizer.dtype`, and include the begin-of-sequence and end-of-document tokens of the
         tokenizer's spec. Lengths are int32. The length is 0 for a document without tokens, and for a document that is
-        `Tokenizer.special_piece`. IntegrityError: ids of a sample of the documents differ from those of the tokenizer's
-        library."""
+        `Tokenizer.special_piece`. Raises IntegrityError if the ids of a sample of the documents differ from those of
+        the tokenizer's library."""
         ...
 
     # dedup.py

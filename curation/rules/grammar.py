@@ -99,8 +99,8 @@ class Rule(
     reason                  name of the rule in `removed/` and in the report; default: the measure, `a_per_b` for a
                             ratio, the column, `<column>_matches`, `<column>_listed`, or the names in `any` with `_or_`
 
-    ValueError for bounds that remove no document or every one. No measure is below 0, and no ratio is above 1 if its
-    first measure counts a part of the second (`Measure.parts_of`).
+    Raises ValueError for bounds that remove no document or every document. No measure is below 0, and no ratio is above
+    1 if its first measure counts a part of the second (`Measure.parts_of`).
     """
 
     measure: str = ""

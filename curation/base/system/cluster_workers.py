@@ -73,7 +73,7 @@ class ClusterConnection:
             ) from None
 
     def _wait_for_workers(self) -> None:
-        """Wait for a first worker. EngineError after `PATIENCE_SECONDS`."""
+        """Wait for a first worker. Raises EngineError after `PATIENCE_SECONDS` without one."""
         seconds = 0.0
         while not self._client.scheduler_info(n_workers=0)["n_workers"]:
             if seconds == POLL_SECONDS:
@@ -132,7 +132,7 @@ class ClusterConnection:
 
 @contextmanager
 def open_cluster(scheduler: str) -> Iterator[ClusterConnection]:
-    """Connect to the scheduler at an address. EngineError if it does not answer."""
+    """Connect to the scheduler at an address. Raises EngineError if the scheduler does not answer."""
     with open_client(scheduler) as client:
         yield ClusterConnection(client)
 

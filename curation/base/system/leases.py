@@ -136,7 +136,7 @@ class Leases:
                 lease.renew()
 
     def now(self) -> float:
-        """Return the time of the file system, in seconds. FileNotFoundError if the folder was deleted."""
+        """Return the time of the file system, in seconds. Raises FileNotFoundError if the folder was deleted."""
 
         def touch() -> float:
             os.utime(self._clock)

@@ -201,7 +201,7 @@ def choose(
     fixed_workers  whether to keep `workers` even if memory is short
     scheduler      as in `threads_of_processes`
 
-    OutOfMemoryError if a hard limit leaves less than the smallest measured run needs."""
+    Raises OutOfMemoryError if a hard limit leaves less than the smallest measured run needs."""
     check_resources(limits, loaded=True)
     small = min(batch_bytes, SMALL_BATCH_BYTES), min(slice_bytes, SMALL_SLICE_BYTES)
     remark = ""

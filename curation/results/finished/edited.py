@@ -92,7 +92,8 @@ def edited_documents(
                   read. If these have too few, reading ends where there are enough, or after MOST_BYTES. None: all
                   documents, of the whole inputs
 
-    OutputError if the run edited nothing. InputError if a file is gone, has changed or is not a local one.
+    Raises OutputError if the run edited nothing. Raises InputError if a file of the inputs is gone, has changed or is
+    not local.
     """
     if not report["documents"]["edited"]:
         raise OutputError(f"{folder} has no edited documents: no stage of its run changed a text")
