@@ -285,7 +285,7 @@ def cut_counts(groups: Iterable[tuple[int, int, Callable[[], Ends]]], size: int,
 
 
 def cut_tables(tables: Iterable[pa.Table], documents: int, size: int) -> Iterator[tuple[int, pa.Table]]:
-    """Yield the rows of `tables` as pairs: the number of a batch and some of the rows in it.
+    """Yield the rows of `tables` in pairs: the number of a batch, and a table with some rows of this batch.
 
     A batch has at most `documents` documents and `size` bytes of text, but at least one document. Batches do not depend
     on how the rows are divided into tables.

@@ -196,7 +196,8 @@ def _part_table(
     table: pa.Table, text: pa.Array, spans: PartSpans, number: np.ndarray, document: np.ndarray, k: np.ndarray,
     rows: np.ndarray,
 ) -> pa.Table:  # fmt: skip
-    """Return the parts with these numbers: positions, ids, texts, carried columns, and the separators after them."""
+    """Return a table of the parts with the numbers `number`. Its columns are positions, ids, texts, carried columns,
+    and the separator after each part."""
     data = text_buffers(text)[0]
     starts, stops = spans.starts[number], spans.stops[number]
     is_last = k + 1 == spans.counts[document]

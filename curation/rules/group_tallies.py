@@ -38,7 +38,7 @@ class GroupCounts(msgspec.Struct, kw_only=True):
 
 
 class GroupTallies:
-    """Counts for the groups of one column. Each frame adds to them.
+    """Counts for the groups of one column. Each frame adds its documents to the counts.
 
     groups  the groups
     rules   all rules of the stage, in the order of the reasons of its verdict

@@ -331,7 +331,7 @@ def with_groups(rules: Sequence[GroupedRule], column: str | None, other: str | N
 
 
 def of_different_groups(rules: Sequence[Rule]) -> bool:
-    """Return whether these are rules of groups, and no group has two of them."""
+    """Return whether all rules are rules of groups, and no group has two of these rules."""
     members = [rule.member for rule in rules if isinstance(rule, GroupedRule)]
     return len(members) == len(rules) > 0 and bool(np.sum(members, axis=0).max() == 1)
 

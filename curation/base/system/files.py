@@ -200,14 +200,14 @@ def local_output(path: str | os.PathLike[str]) -> Path:
 
 def check_new(path: Path, force: bool) -> None:
     """Raise OutputError if something exists at the path where a command writes a file. With `force`, a file may exist
-    there."""
+    at the path."""
     if not force and os.path.lexists(path):
         raise OutputError(f"{path} exists already. Give another --output, or --force to replace it")
     _check_replaceable(path)
 
 
 def check_new_or_same(path: Path, content: bytes, force: bool) -> None:
-    """Do the same as `check_new`, but allow a file with this content: a killed command has written it."""
+    """Do the same as `check_new`, but allow a file with the content `content`, which a killed command has written."""
     if not (path.is_file() and not path.is_symlink() and path.read_bytes() == content):
         check_new(path, force)
 

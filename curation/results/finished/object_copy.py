@@ -176,7 +176,7 @@ class ObjectCopy:
         raise OutputError(f"{self.url} holds {holds}. Give another prefix{advice}")
 
     def _find_finished(self) -> dict[str, Any] | None:
-        """Return the report of the prefix; None if it has none, or if the work folder has its own.
+        """Return the report that the prefix has; None if the prefix has no report, or if the work folder has one.
 
         Raises OutputError if the report is damaged, or if an object that it names is missing. Only the report is read.
         """

@@ -122,8 +122,8 @@ def read_together(
 ) -> Iterator[Frame]:  # fmt: skip
     """Yield the documents of slices in frames of about `batch_bytes`, and count them.
 
-    The host reads the slices, since their files are small. `record` has the counts of the task, `shared` those of the
-    slices.
+    The host reads the slices, since their files are small. The counts of the task are added to `record`, and those of
+    the slices to `shared`.
     """
     rows = records = ranges = size = 0  # rows, records and file ranges before the slice; bytes of pending tables
     tables: list[pa.Table] = []
