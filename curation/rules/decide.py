@@ -479,7 +479,7 @@ def _fits(rules: Sequence[Rule], key: str, condition: str, value: str, name: str
 
 
 def numbers_by_key(rules: Sequence[Rule]) -> dict[str, list[int]]:
-    """Return the indexes of the rules with each key."""
+    """Return key -> the indexes of the rules that have this key."""
     found: dict[str, list[int]] = {}
     for number, rule in enumerate(rules):
         for key in dict.fromkeys(rule.keys):
@@ -502,7 +502,8 @@ def keys_of(rules: Iterable[Rule]) -> list[str]:
 
 
 def reasons_of(rules: Sequence[Rule], numbers: Iterable[int]) -> str:
-    """Return the reasons of the rules at `numbers`, for messages; if all have the same reason, other keys."""
+    """Return the reasons of the rules at `numbers`, for messages. If all these rules have the same reason, return other
+    keys of the rules."""
     keys = [*dict.fromkeys(rules[number].name for number in numbers)]
     return " or ".join(keys if len(keys) > 1 else dict.fromkeys(rules[number].keys[-1] for number in numbers))
 

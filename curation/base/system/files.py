@@ -337,7 +337,7 @@ def numbered_path(folder: Path, number: int, suffix: str) -> Path:
 
 
 def numbered_folders(folder: Path) -> Iterator[Path]:
-    """Yield a folder, and its subfolders that `numbered_path` names."""
+    """Yield a folder, and those of its subfolders that have a name from `numbered_path`."""
     yield folder
     with os.scandir(folder) as entries:
         names = sorted(entry.name for entry in entries if entry.name.isdecimal() and entry.is_dir())

@@ -84,8 +84,8 @@ def by_input(slices: Sequence[Slice], records: Sequence[SliceRecord]) -> dict[st
 
 
 def _damaged(pairs: Sequence[Read]) -> Iterator[str]:
-    """Yield one warning per kind of damage, with its first files. Errors that differ only in numbers are of one
-    kind."""
+    """Yield one warning per kind of damage, with the first files that have it. Errors that differ only in numbers are
+    of one kind."""
     kinds: dict[str, dict[str, str]] = {}  # -> file -> error
     for input_slice, record in pairs:
         for number, error in record.damaged:
