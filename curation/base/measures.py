@@ -276,8 +276,7 @@ def is_measure(name: str) -> bool:
 
 
 def is_part(part: str, whole: str) -> bool:
-    """Return whether the measure `part` is never larger than `whole`: both are the same, or `part` counts a part of
-    `whole`."""
+    """Return whether the measure `part` is never larger than `whole`: it counts a part of `whole`, or is the same."""
     return part == whole or (part != TOKENS and any(is_part(between, whole) for between in Measure[part].parts_of))
 
 

@@ -278,8 +278,8 @@ def parse_others(
                         BLANK for blank lines, and by PLAIN for documents
     offset, row, line   offset, row and number of the first line
 
-    The table of the result has only documents from UNUSUAL lines. The counts and locations of the result are those of
-    all lines.
+    The table of the result has only documents from UNUSUAL lines. The counts of rows and lines and the locations are
+    those of all lines.
     """
     lines = [(int(k), data[starts[k] : starts[k + 1]].tobytes()) for k in np.flatnonzero(status == jsonl.UNUSUAL)]
     others = [(k, raw.rstrip(b"\n") + b"\n") for k, raw in lines if raw.strip(BLANKS)]

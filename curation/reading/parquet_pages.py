@@ -74,7 +74,7 @@ def _dictionary_columns(opened: pq.ParquetFile) -> set[str]:
 
 
 def _line_of(file: BinaryIO, column: Any, rows: int, stays: bool) -> RowBounds:
-    """Return the bounds of a column in a row group. `stays`: whether Arrow keeps the column's values as positions in a
+    """Return the bounds of a column in a row group. `stays`: whether Arrow keeps the values as positions in a
     dictionary."""
     # A column of numbers, or a list: the pages of a list do not show where its rows begin
     if column.physical_type in WIDTHS or "." in column.path_in_schema:

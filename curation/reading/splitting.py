@@ -158,7 +158,7 @@ class Parts:
             self.records += len(group)
 
     def _groups(self, table: pa.Table) -> Iterator[pa.Table]:
-        """Yield the documents of a table in smaller tables of about SPLIT_BYTES of text. An empty table is yielded
+        """Yield the documents of a table in tables of about SPLIT_BYTES of text. An empty table is yielded
         unchanged."""
         table = table.combine_chunks()
         ends = np.cumsum(pc.binary_length(table.column(TEXT)).to_numpy())

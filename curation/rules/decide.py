@@ -502,8 +502,8 @@ def keys_of(rules: Iterable[Rule]) -> list[str]:
 
 
 def reasons_of(rules: Sequence[Rule], numbers: Iterable[int]) -> str:
-    """Return the reasons of the rules at `numbers`, for messages. If all these rules have the same reason, return other
-    keys of the rules."""
+    """Return the reasons of the rules at `numbers`, for messages. If all have the same reason, return other keys of
+    these rules."""
     keys = [*dict.fromkeys(rules[number].name for number in numbers)]
     return " or ".join(keys if len(keys) > 1 else dict.fromkeys(rules[number].keys[-1] for number in numbers))
 

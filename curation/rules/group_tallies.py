@@ -106,8 +106,7 @@ class GroupTallies:
         return [number for number, *_ in self._parts(found)[:SHOWN_GROUPS]]
 
     def _parts(self, found: GroupCounts) -> list[tuple[int, np.ndarray, np.ndarray]]:
-        """Return for each group its number, its codes (counted from 0 within the group), and the counts of these codes.
-        The largest group is first."""
+        """Return (number, codes from 0 within the group, their counts) for each group, the largest group first."""
         codes, counts = np.array(found.codes, np.int64), np.array(found.counts, np.int64)
         numbers, edges = np.unique(codes // self.width, return_index=True)
         cuts = zip(numbers.tolist(), edges.tolist(), [*edges.tolist(), len(codes)][1:], strict=True)

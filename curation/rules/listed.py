@@ -387,8 +387,7 @@ def _table(lists: tuple[tuple[int, Listed, str], ...]) -> Entries:
 
 
 def _chunks(column: pa.ChunkedArray) -> Iterator[tuple[int, pa.LargeStringArray]]:
-    """Yield pairs: the row of a chunk's first value, and the chunk of the column as large strings, with "" for
-    nulls."""
+    """Yield pairs: the row of a chunk's first value, and the chunk as large strings, with "" for nulls."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     start = 0
@@ -413,8 +412,7 @@ def _buffer(offsets: np.ndarray) -> np.ndarray:
 
 @functools.cache
 def _unicode() -> tuple[Any, ...]:
-    """Return the tables that fold text: the one for ASCII, those of `UnicodeTables`, and which characters are marks
-    (M*)."""
+    """Return the tables that fold text: one for ASCII, those of `UnicodeTables`, and one of the marks (category M*)."""
     import unicodedata2
 
     from curation.kernels import tables

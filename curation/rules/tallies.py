@@ -68,8 +68,7 @@ def tally_of(values: np.ndarray) -> Tally:
 
 
 class Tallies:
-    """One tally per rule on measures; each frame adds its documents to the tallies. In the arrays, rules on shares come
-    first."""
+    """One tally per rule on measures; each frame adds its documents. In the arrays, rules on shares come first."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.order = sorted(range(len(rules)), key=lambda number: not rules[number].is_share)

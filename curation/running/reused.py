@@ -120,8 +120,7 @@ def _matching(
 
 
 def _difference(known: list[dict[str, Any]], now: Mapping[str, Any]) -> str:
-    """Return how the facts of the earlier run's most similar stage differ from `now`, the facts of a stage of the new
-    run."""
+    """Return how the facts of the earlier run's most similar stage differ from `now`, those of the new run's stage."""
     same = [then for then in known if then.get("stage") == now["stage"]]
     if not same:
         return f"that run has no scores of {now['stage']}"

@@ -437,8 +437,7 @@ def read_json(path: Path, kind: Any = None) -> Any:
 
 
 def remove(path: Path) -> None:
-    """Delete a file, link or folder, if it exists. Raises LeaseLostError in a process that has lost the lease of its
-    run."""
+    """Delete a file, link or folder, if it exists. Raises LeaseLostError if this thread works under a lost lease."""
     fence()
     delete(path)
 

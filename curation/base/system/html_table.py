@@ -58,7 +58,7 @@ def warning_lines(
     warnings: Sequence[str], most: int = MAX_WARNINGS, characters: int = MAX_WARNING_CHARACTERS
 ) -> list[str]:
     """Return "warning: ..." for the first `most` warnings, each cut to `characters`, then the number of further
-    warnings."""
+    ones."""
     lines = [f"warning: {_cut(warning, characters)}" for warning in warnings[:most]]
     left_out = len(warnings) - len(lines)
     return [*lines, f"and {counted(left_out, 'more warning')}"] if left_out else lines

@@ -205,7 +205,7 @@ def _fill(result: Future[Value], function: Callable[[], Value]) -> None:
 
 
 def _handle(number: int, frame: FrameType | None) -> None:
-    """End the process, unless the listening thread runs. That thread gets the signal too, from Python's wake-up
+    """End the process, unless the listening thread runs: that thread gets the signal from Python's wake-up
     descriptor."""
     if not _is_listening:
         end(128 + number)

@@ -171,8 +171,8 @@ class Leases:
         return lease
 
     def held(self, path: Path, now: float) -> Held | None:
-        """Return who holds a lease at the time `now`, from the lease's file. Return None if the file is gone, since the
-        task of the lease is done.
+        """Return who holds a lease at the time `now`, from the lease's file; None if the file is gone: the task is
+        done.
 
         The file is opened first: network file systems then ask the server for its time.
         """

@@ -29,8 +29,7 @@ class PanicError(RuntimeError):
 
 @contextmanager
 def without_panics() -> Iterator[None]:
-    """Turn panics into PanicError, and do not print the text of the panics. Several threads may be in the block at
-    once.
+    """Turn panics into PanicError, and do not print their text. Several threads may be in the block at once.
 
     Native code of any thread may write other text to descriptor 2 before a panic; this text is printed at the end. In
     commands, Python writes to another descriptor (`protect_streams`), so its text is not delayed.

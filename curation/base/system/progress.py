@@ -416,8 +416,7 @@ def span(seconds: float) -> str:
 
 
 def resident_bytes() -> int:
-    """Return the resident memory of this process and its child processes, in bytes. Shared pages count once per
-    process."""
+    """Return the resident bytes of this process and its child processes. Shared pages count once per process."""
     page = os.sysconf("SC_PAGE_SIZE")
     total = 0
     for process in ["self", *_children()]:

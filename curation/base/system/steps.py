@@ -128,8 +128,7 @@ def bytes_read() -> int:
 
 
 def listen(listener: Callable[[float], object] | None) -> None:
-    """Let this thread call `listener` with the share of a batch that a slow stage has done. With None, nothing is
-    called any more."""
+    """Let this thread call `listener` with the share of a batch that a slow stage has done. None ends the calls."""
     _reads.listener = listener
 
 

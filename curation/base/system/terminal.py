@@ -215,8 +215,8 @@ class _Printable(logging.Formatter):
 
 
 class _Event(logging.Formatter):
-    """Formats log messages of this and other packages as JSON lines. No message becomes an `error` event, since no log
-    message ends a run."""
+    """Formats log messages of this and other packages as JSON lines. No message becomes an `error` event: a log message
+    ends no run."""
 
     def format(self, record: logging.LogRecord) -> str:
         event = "warning" if record.levelno >= logging.WARNING else "progress"

@@ -92,8 +92,7 @@ def _pieces(batch: pa.RecordBatch, batch_bytes: int) -> Iterator[pa.RecordBatch]
 
 
 def _sizes(column: pa.Array) -> np.ndarray:
-    """Return the size of each value in bytes. For types other than strings and bytes, return the mean size for each
-    value."""
+    """Return the size of each value in bytes. Types other than strings and bytes have their mean size."""
     if pa.types.is_dictionary(column.type):
         sizes = _sizes(column.dictionary)
         return sizes[column.indices.fill_null(0).to_numpy()] if len(sizes) else np.zeros(len(column), np.int64)

@@ -169,8 +169,7 @@ def compare_finished(runs: tuple[FinishedRun, FinishedRun], examples: int) -> Co
 
 
 def _unmatched(runs: tuple[FinishedRun, FinishedRun]) -> str:
-    """Return the reason why two runs have no common document: the names of their inputs differ, or the ids of their
-    documents."""
+    """Return why two runs have no common document: the names of their inputs differ, or the ids of their documents."""
     sources = [
         sorted({source for folder in ("documents", "removed") for rows in read_tables(run.parts(folder), ["source"])
                 for source in rows.column("source").unique().to_pylist()})

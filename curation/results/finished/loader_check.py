@@ -149,8 +149,7 @@ def _through_numpy(name: str, path: Path, split: str, batch_size: int, length: i
 def _stored(
     name: str, path: Path, split: str, length: int
 ) -> Iterator[tuple[Path, int, Callable[[], Iterable[np.ndarray]]]]:
-    """Yield each file of a form and split, the number of samples in the file, and a function that opens these
-    samples."""
+    """Yield each file of a form and split, the number of its samples, and a function that opens these samples."""
     if name == MEGATRON:
         for prefix in _prefixes(path, split):
             tokens = IndexedReader(prefix).tokens

@@ -255,8 +255,8 @@ def near_values(run: FinishedRun, what: str, where: str | None) -> str:
 
 
 def _filter_of(where: Any) -> Filter:
-    """Return a filter with one rule: a `Rule`, a mapping, YAML, or the name of a rule set. Raises RecipeError for a
-    wrong rule."""
+    """Return a filter with one rule: a `Rule`, a mapping, YAML, or the name of a set. Raises RecipeError for a wrong
+    rule."""
     rule = where
     if isinstance(where, str):
         rule = parse_yaml(where, "where")

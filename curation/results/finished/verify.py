@@ -288,8 +288,7 @@ def _documents(folder: Path, content: dict[str, Any]) -> Iterator[str]:
 
 
 def _drawn_copies(content: dict[str, Any]) -> int:
-    """Return an upper bound of the places in `documents/` where a further copy of an input begins because of a
-    `mix`."""
+    """Return at how many places in `documents/`, at most, a `mix` lets a further copy of an input begin."""
     groups = [group for stage in content["stages"] if stage["kind"] == "mix" for group in stage["details"]["groups"]]
     most = max((group["most_copies"] for group in groups), default=0)
     return max(most - 1, 0) * len(content["recipe"]["input"])

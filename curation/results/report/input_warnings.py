@@ -220,6 +220,5 @@ def _have_encodings(slices: Iterable[Slice]) -> bool:
 
 
 def _kind(record: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the kind of a rejected record: its input, and its error without numbers. Errors of one kind differ only in
-    numbers."""
+    """Return the kind of a rejected record: its input, and its error without the numbers, which may differ."""
     return record["source"], re.sub(r"\d+", "", record["error"])

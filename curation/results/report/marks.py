@@ -164,8 +164,8 @@ def excerpt(text: str, spans: list[Span], characters: int) -> tuple[str, list[Sp
     """Return an excerpt of at most `characters` of a text, the spans in the excerpt, and the position in the text where
     the excerpt begins.
 
-    The excerpt begins at the start of the text. If no span begins in that part, the excerpt begins a little before the
-    first span.
+    The excerpt begins at the start of the text. If no span begins in it, the excerpt begins a little before the first
+    span.
     """
     first = 0
     if spans and spans[0][0] >= characters:

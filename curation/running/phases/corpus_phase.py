@@ -327,8 +327,8 @@ def _run_phase(
 
 
 def run_stored_phase(stored: Stored, place: int, threads: int, task: int) -> None:
-    """Run task number `task` of a phase with `threads` threads. The phase is number `place` of the stage in a job's
-    file."""
+    """Run the task number `task` of a stage's phase number `place`, with `threads` threads. A job's file has the
+    stage."""
     check_interrupts()
     job = load_job(PhaseJob, stored)
     corpus = job.partitions.corpus(job.number, job.mask, job.sources, threads)

@@ -224,8 +224,8 @@ def _input_frames(task: _Task, record: SliceRecord, rejected_file: BinaryIO, not
 
 
 def _partition_frames(task: _Task) -> Iterator[Frame]:
-    """Yield the kept rows of the task's partition in the segment before. There is one frame per batch of the
-    partition's file."""
+    """Yield the kept rows of the task's partition in the segment before, one frame per batch of the partition's
+    file."""
     job, number = task.job, task.number
     assert job.before is not None
     table = open_partition(numbered_path(job.before, number, ".arrow"))

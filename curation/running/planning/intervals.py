@@ -133,8 +133,7 @@ def share_between(strata: Sequence[Stratum]) -> tuple[float, float]:
 
 
 def interval_of(parts: Sequence[Spread]) -> tuple[int, int]:
-    """Return the lower and upper bound of the sum of independent estimates. The degrees of freedom of their errors are
-    added."""
+    """Return the bounds of the sum of independent estimates. The degrees of freedom of their errors are added."""
     total = sum(part.value for part in parts)
     if not total:
         return 0, 0

@@ -478,8 +478,7 @@ def _bound(
 
 
 def _tokens_spread(kind: FileKind, sample: _Sample, own: Sequence[tuple[SampleChunk, Survey]]) -> Spread:
-    """Return the number of tokens of a kind of files, estimated from the measured chunks of the kind, with the
-    uncertainty of the number."""
+    """Return the estimated number of tokens of a kind of files, with the uncertainty of the number."""
     measured_rows = np.bincount(np.concatenate([chunk.units for chunk, _ in own]), minlength=max(sample.numbers) + 1)
     shares = measured_rows[sample.numbers] / np.maximum(sample.sampled, 1)
     shares[sample.sampled == 0] = 1.0
