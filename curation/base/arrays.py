@@ -211,8 +211,8 @@ def cut_spans(
     batches: Iterable[tuple[np.ndarray, np.ndarray]], size: int, items: int
 ) -> Iterator[tuple[int, int, int]]:
     """Yield (first number, last number + 1, number of items) for each batch. A batch has at most `items` items of the
-    total `size`, but at least one item. `batches` yields ascending numbers of items and their sizes. The result does
-    not depend on how it divides them."""
+    total `size`, but at least one item. `batches` yields the numbers of items, ascending, and the sizes of these items.
+    How `batches` divides the items has no effect on the result."""
     numbers, sizes = np.zeros((2, 0), np.int64)  # of items that are in no batch yet
     for batch in chain(batches, [None]):
         if batch is not None:
@@ -238,8 +238,8 @@ class Cutter:
         self.number = self.count = self.taken = 0  # of the batch that is open
 
     def add(self, ends: np.ndarray, first: int = 0, last: int | None = None) -> Iterator[tuple[int, int, int]]:
-        """Add items `first` to `last` of a piece; `ends` is the running sum of the sizes of its items. Yield (number of
-        the batch, first item, last item + 1) for each batch that gets some of them."""
+        """Add items `first` to `last` of a piece; `ends` is the running sum of the sizes of its items. For each batch
+        that gets some of these items, yield (number of the batch, first item, last item + 1)."""
         stop = len(ends) if last is None else last
         while first < stop:
             left = self.size - self.taken, self.items - self.count
@@ -285,7 +285,7 @@ def cut_counts(groups: Iterable[tuple[int, int, Callable[[], Ends]]], size: int,
 
 
 def cut_tables(tables: Iterable[pa.Table], documents: int, size: int) -> Iterator[tuple[int, pa.Table]]:
-    """Yield the rows of `tables` as pairs: the number of a batch and some of the rows in it.
+    """Yield the rows of `tables` in pairs: the number of a batch, and a table with some rows of this batch.
 
     A batch has at most `documents` documents and `size` bytes of text, but at least one document. Batches do not depend
     on how the rows are divided into tables.

@@ -63,7 +63,7 @@ class UnitFrame(NamedTuple):
 
     frame   one column, `text`: the content of each unit
     counts  int64, one per text: the number of its units
-    spans   where the units are in the texts, for `Engine.join_units`; each engine has its own form
+    spans   where the units are in the texts, for `Engine.join_units`; its type depends on the engine
     """
 
     frame: Frame
@@ -237,10 +237,10 @@ class Engine(Protocol):
         ...
 
     def ngram_hits(self, text: Text, table: NgramTable, ngram: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return how many n-grams (of `ngram` words) of each document are in `table`, and which name the first of these
-        has there. Counts are int64; a repeated n-gram counts each time. Names are int32 indexes of `table.names`, -1 if
-        no n-gram is in the table. A document with fewer than `ngram` words has one n-gram of all its words. A document
-        without words has none."""
+        """Return how many n-grams (of `ngram` words) of each document are in `table`, and the name that `table` has for
+        the first of them. Counts are int64; a repeated n-gram counts each time. Names are int32 indexes of
+        `table.names`; -1 for a document without an n-gram in `table`. A document with fewer than `ngram` words has one
+        n-gram of all its words. A document without words has none."""
         ...
 
     # units.py
@@ -263,8 +263,8 @@ class Engine(Protocol):
 
         Ids have the type `tokenizer.dtype`, and include the begin-of-sequence and end-of-document tokens of the
         tokenizer's spec. Lengths are int32. The length is 0 for a document without tokens, and for a document that is
-        `Tokenizer.special_piece`. IntegrityError: ids of a sample of the documents differ from those of the tokenizer's
-        library."""
+        `Tokenizer.special_piece`. Raises IntegrityError if the ids of a sample of the documents differ from those of
+        the tokenizer's library."""
         ...
 
     # dedup.py
@@ -311,8 +311,9 @@ class Engine(Protocol):
         ...
 
     def judge_records(self, records: np.ndarray, is_whole: bool) -> np.ndarray:
-        """Return the verdict (uint8) about each record, in the order of their places. `is_whole` means that no other
-        record has the first hash of one of these records."""
+        """Return whether the windows of each record equal earlier windows: KEPT, REPEATED or CLOSER of
+        `curation.kernels.spans` (uint8). `records` are in the order of their places. `is_whole` means that no record
+        outside of `records` has the first hash of one of them."""
         ...
 
     # vectors.py

@@ -111,8 +111,8 @@ def gpu_obstacle() -> str:
 
 
 def _give_threads_streams() -> None:
-    """Set environment variables that give each thread its own stream in cuDF and CuPy. Both read them at import: warn
-    if one was imported earlier."""
+    """Set environment variables that give each thread its own stream in cuDF and CuPy. Both packages read the variables
+    at import. If one of the packages was imported earlier, warn."""
     late = [
         f"{name}=1" for module, name in STREAM_PER_THREAD.items() if module in sys.modules and name not in os.environ
     ]
@@ -159,7 +159,7 @@ def _device_obstacle(runtime: Any) -> str:
 
 def device_memory(runtime: Any) -> tuple[int, int]:
     """Return (free, total) bytes of the current device. Unused memory in RMM's pool of this process counts as free,
-    although the driver reports it as used. `runtime` is CuPy's."""
+    although the driver reports it as used. `runtime` is CuPy's module `cupy.cuda.runtime`."""
     free, total = runtime.memGetInfo()
     return free + _kept_bytes(runtime), total
 
@@ -175,8 +175,8 @@ def _kept_bytes(runtime: Any) -> int:
 
 
 class DriverVersion(NamedTuple):
-    """The CUDA version that the NVIDIA driver supports, as CUDA's number (12040 for 12.4), or the error of finding
-    it."""
+    """The CUDA version that the NVIDIA driver supports, as CUDA's number (12040 for 12.4), and why the driver is not
+    usable ("" if it is)."""
 
     version: int
     error: str

@@ -250,8 +250,8 @@ OTHER_UNITS = {
 
 
 def unit_of(name: str) -> str:
-    """Return the unit of a measure: "occurrences" for counts, the entry of `OTHER_UNITS`, or the last word of the
-    name."""
+    """Return the unit of a measure: "occurrences" for `*_count` and `num_*`, else the measure's entry in `OTHER_UNITS`,
+    else the last word of its name."""
     if name.endswith("_count") or name.startswith("num_"):
         return "occurrences"
     return OTHER_UNITS.get(name) or name.rpartition("_")[2]
@@ -276,7 +276,7 @@ def is_measure(name: str) -> bool:
 
 
 def is_part(part: str, whole: str) -> bool:
-    """Return whether the measure `part` is never larger than `whole`: it is the same, or counts a part of it."""
+    """Return whether the measure `part` is never larger than `whole`: it counts a part of `whole`, or is the same."""
     return part == whole or (part != TOKENS and any(is_part(between, whole) for between in Measure[part].parts_of))
 
 
@@ -317,7 +317,7 @@ def close_measure(name: str) -> str:
 
 
 def name_of(measure: object) -> str:
-    """Return the name of a measure, from its name or a `Measure`. ValueError for anything else."""
+    """Return the name of a measure, given as a name or a `Measure`. Raises ValueError for any other value."""
     name = measure.name if isinstance(measure, Measure) else measure
     if not isinstance(name, str) or not is_measure(name):
         raise ValueError(f"no measure named {name!r}{near_measure(str(name))}")

@@ -51,14 +51,14 @@ def without_nan(table: pa.Table) -> pa.Table:
 
 
 def file_tables(table: pa.Table) -> Iterator[pa.Table]:
-    """Yield the rows with the types of files, one table per row group. In a group, a column of strings has at most
-    GROUP_BYTES, or one value. Raises InputError for a value above LARGEST_STRING."""
+    """Yield the rows with the types of Parquet files (`file_schema`), one table per row group. In a group, a column of
+    strings has at most GROUP_BYTES, or one value. Raises InputError for a value above LARGEST_STRING."""
     return map(in_file_types, _groups(table))
 
 
 def in_file_types(table: pa.Table) -> pa.Table:
-    """Return the rows with the types of files, and with nulls in place of NaN. The table is in memory, or from a file
-    that a version up to 0.3 wrote. Raises InputError for a string above LARGEST_STRING."""
+    """Return the rows with the types of Parquet files (`file_schema`), and with nulls in place of NaN. The table may
+    come from a file of a version up to 0.3. Raises InputError for a string above LARGEST_STRING."""
     check_strings(table)
     columns = [_small(column, SMALL[column.type]) if column.type in SMALL else column for column in table.columns]
     return without_nan(pa.table(columns, schema=file_schema(table.schema)))
@@ -90,8 +90,8 @@ def _groups(table: pa.Table) -> Iterator[pa.Table]:
 
 
 def _small(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """Return the column with offsets of 32 bits. The text is copied only if its offsets in a larger array exceed 32
-    bits."""
+    """Return the column with offsets of 32 bits. A chunk is copied only if it is a slice of a larger array, in which
+    its offsets exceed 32 bits."""
     chunks = []
     for chunk in column.chunks:
         try:

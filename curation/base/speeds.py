@@ -115,7 +115,7 @@ class RunWork(NamedTuple):
 
 
 class FasterEngine(NamedTuple):
-    """The faster engine, and why in one line."""
+    """The faster engine, and the reason in one line."""
 
     engine: str
     reason: str
@@ -162,7 +162,7 @@ class PartSeconds(NamedTuple):
         return self.host + (self.bus + self.device + self.python) / devices
 
     def at_least(self, devices: int = 1) -> float:
-        """Return the seconds if everything overlaps."""
+        """Return the seconds of a run whose parts all overlap: those of the longest part."""
         return max(self.host, self.bus / devices, self.device / devices, self.python / devices)
 
 

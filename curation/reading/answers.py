@@ -124,8 +124,8 @@ def check_part(content_range: str, start: int, stop: int, length: int) -> int:
     content_range   the header Content-Range; "" without it
     length          bytes of the response
 
-    Returns UNKNOWN_SIZE if the response does not state the size. Raises AnswerError if it states that it has other
-    bytes.
+    Returns UNKNOWN_SIZE if the response does not state the size. Raises AnswerError if the response has other bytes
+    than requested.
     """
     match = CONTENT_RANGE.fullmatch(content_range)
     if match:

@@ -14,8 +14,8 @@ STEP = 1 << 20
 def fault_at_end(file: SourceFile, max_bytes: int) -> str:
     """Return the damage of a compressed local file that lacks its end; "" for other files.
 
-    max_bytes   maximum size of a gzip or zstd file to check; larger ones are not checked. These are decompressed, since
-                they have no mark at their end, as bzip2 and xz have
+    max_bytes   maximum size of a gzip or zstd file to check. To check such a file, all of it is decompressed, since it
+                has no mark at its end. Files of bzip2 and xz have a mark, and are checked at any size
     """
     if file.compression in ("gzip", "zstd"):
         if file.bytes > max_bytes:

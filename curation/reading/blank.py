@@ -50,8 +50,8 @@ def read_visible(input_slice: Slice, batch_bytes: int) -> Iterator[Documents]:
 
 
 class BlankRows:
-    """Rejects the texts of a slice without a visible character, batch by batch. It stores the last location of a
-    record, from which it computes the file and line of a row."""
+    """Rejects the texts of a slice without a visible character, batch by batch. The file and line of a rejected row are
+    computed from the locations of a batch and the last location before it."""
 
     def __init__(self) -> None:
         self.last = Location(0, 0, 0)

@@ -104,7 +104,7 @@ def type_problem(name: str, value: str | None, kind: str) -> str:
 
 
 def shown_names(names: Sequence[str]) -> str:
-    """Return names as a list for messages; at most SHOWN_FIELDS of them."""
+    """Return the first SHOWN_FIELDS names as a list for messages, with `...` if there are more names."""
     listed = ", ".join(map(repr, names[:SHOWN_FIELDS]))
     return f"[{listed}{', ...' if len(names) > SHOWN_FIELDS else ''}]"
 

@@ -3,8 +3,8 @@
 
 Uncompressed JSON Lines are read at any position, and large Parquet files at the beginning of any row group. The
 positions are spread evenly over the stored bytes. Other files are read from their beginning, and to their end if
-SCAN_BYTES allows. Only batches at even distances of them are kept. Of URLs, and of formats whose texts are slow to
-extract, only the beginning is read.
+SCAN_BYTES allows. Of the batches read, only some at even distances are kept. Of URLs, and of formats whose texts are
+slow to extract, only the beginning of each file is read.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LINES_PIECE_BYTES = 8 << 10
 ROOT_BYTES = 32  # a file that is one document has sqrt(size) / 32 pieces, so a long one is drawn more likely
 UNIT_BYTES = 32 << 10  # text of a batch
 MAX_HEAD_BYTES = 1 << 20  # in total, for URLs and for files whose texts are slow to extract, if there are few of these
-# For all other files together
+# In total, for all other files that are read from their beginning, by compression
 SCAN_BYTES = {"": 32 << 20, "gzip": 12 << 20, "zstd": 12 << 20, "bzip2": 2 << 20, "xz": 6 << 20}
 SCANNED_PARTS = 16 << 20  # a larger file of row groups is not scanned
 MIN_BATCHES = 4
@@ -126,8 +126,8 @@ def _bounded(
 
 
 def _limits(files: Sequence[SourceFile]) -> dict[str, int]:
-    """Return path -> stored bytes to read, for each file that is read from its beginning. Small files are read whole,
-    and all larger files up to the same share of their bound."""
+    """Return path -> stored bytes to read, for each file that is read from its beginning. Small files are read whole.
+    Of each larger file, the same share of its bound is read."""
     parts = {file.path: file.bytes / _scan_bytes(file) for file in files}
     left, level = 1.0, 1.0
     for number, part in enumerate(sorted(parts.values())):
@@ -201,13 +201,13 @@ def _number_of_pieces(file: SourceFile) -> int:
 
 
 def _is_head(file: SourceFile) -> bool:
-    """Return whether only the beginning of a file is read."""
+    """Return whether only the beginning of a file is read: of URLs, and of formats whose texts are slow to extract."""
     return is_remote(file.path) or "extract" in format_of(file).options
 
 
 def _is_cut(file: SourceFile) -> bool:
-    """Return whether any piece of a file can be read. URLs are read from the start, since some servers cannot send a
-    part."""
+    """Return whether pieces at any position of a file can be read. URLs are read from the start, since some servers
+    cannot send a part."""
     kind = format_of(file)
     is_small = kind.parts == NEEDED and file.bytes <= SCANNED_PARTS
     return not is_remote(file.path) and kind.is_divisible(file) and not is_small
@@ -251,8 +251,8 @@ def _read_range(file: SourceFile, start: int, stop: int, max_bytes: int) -> tupl
 def _scan(file: SourceFile, probed: SourceFile, limit: int, most: int) -> Iterator[Excerpt]:
     """Read a file from its beginning, up to a limit of stored bytes. Keep at most `most` batches at even distances.
 
-    All its records and their text are counted. A kept batch represents the share of the stored bytes that equals its
-    share of the text.
+    All records read and their text are counted. A kept batch represents a share of the stored bytes: its share of all
+    text read.
     """
     max_text = MAX_HEAD_TEXT if _is_head(file) else max(MAX_EXPANSION * limit, MIN_TEXT)
     kept: list[tuple[int, pa.Table, int]] = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Globs: of local files, and of the files behind a URL. Both leave out hidden names."""
+"""Finds the files that a glob matches, on this machine or behind a URL. Hidden names are left out."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ def glob_paths(pattern: str) -> GlobMatches:
 
 
 def _walk(folder: str, parts: list[str], asked: list[str]) -> Iterator[tuple[str, bool]]:
-    """Yield the matches of the parts of a glob in a folder, and for each whether a hidden name leads to it.
+    """Yield the paths in a folder that match the parts of a glob, each with whether it is hidden: only hidden names
+    lead to it.
 
     Each folder is listed only once. For `**/**`, the result is that of `glob.glob`, which visits a folder of depth n up
     to n^2 times.
@@ -122,7 +123,7 @@ def _is_loop(folder: str, path: str) -> bool:
 
 
 def _asked(pattern: str) -> list[str]:
-    """Return the parts of a glob that begin with `_` or `.`."""
+    """Return the parts of a glob that begin with `_` or `.`, and so ask for hidden names."""
     return [part for part in pattern.split("/") if part.startswith(HIDDEN)]
 
 

@@ -94,7 +94,7 @@ class HttpFile:
         return (self._announced == "bytes" and not is_sure) or bool(self._run(self._try_range))
 
     def close(self) -> None:
-        """Close the open response, without reading the rest of it."""
+        """Close the open response, without reading the rest of its body."""
         if self._body is not None:
             with suppress(RuntimeError):  # the loop has ended with the process
                 self._files.loop.call_soon_threadsafe(self._body.response.close)

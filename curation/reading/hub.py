@@ -122,7 +122,7 @@ class HubSource:
                 return limited(function)
 
     def _fault(self, error: Exception) -> Exception:
-        """Return the error to raise in place of an error of the library."""
+        """Return the error to raise in place of an error of the library `datasets`."""
         inner = within(error, CurationError)
         if inner is not None:
             return InputError(f"{self.label}: {inner}")
@@ -136,7 +136,7 @@ class HubSource:
         return InputError(message_of(error, self.entry, self.label, is_folder=bool(self.folder), file=self._file()))
 
     def _file(self) -> str:
-        """Return the name of the file that the library reads, as far as it is known."""
+        """Return the name of the file that `datasets` reads now; "" if it is not known."""
         files: dict[str, list[str]] = (self.builder and self.builder.config.data_files) or {}
         state: dict[str, Any] = {}
         if self.dataset is None:

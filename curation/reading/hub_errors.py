@@ -155,7 +155,7 @@ def chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def within(error: BaseException, kind: type[Error]) -> Error | None:
-    """Return the first error of a kind among an error and its causes."""
+    """Return the first error of the class `kind` among an error and its causes; None if there is none."""
     return next((each for each in chain(error) if isinstance(each, kind)), None)
 
 

@@ -89,7 +89,7 @@ def _settings_of(builder: Any, entry: HubInput) -> SourceFile | None:
 
 
 def _is_lines(stream: PeekedStream, file: SourceFile) -> bool:
-    """Return whether this program reads a file: CSV, or JSON with one object per line."""
+    """Return whether this program, and not `datasets`, reads a file: it is CSV, or JSON with one object per line."""
     start = stream.start(PROBED_BYTES).removeprefix(BYTE_ORDER_MARK)
     first = first_lines(start)
     is_object = any(line.lstrip().startswith(b"{") and line.strip() != b"{" for line in first)

@@ -47,7 +47,7 @@ class Source(io.BufferedReader):
         return self.position
 
     def pass_start(self) -> None:
-        """Skip the first eight bytes of the file form; a stream and a footer follow them."""
+        """Skip the first eight bytes of the file form. A stream and a footer follow these bytes."""
         self.is_file = self.peek(len(FILE_START)).startswith(FILE_START)
         if self.is_file:
             self.read(len(FILE_START))

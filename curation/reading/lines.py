@@ -272,13 +272,14 @@ def parse_lines(
 def parse_others(
     data: np.ndarray, starts: np.ndarray, status: np.ndarray, offset: int, file: SourceFile, row: int, line: int
 ) -> Documents:
-    """Parse the UNUSUAL lines that another parser has left, after it has parsed the PLAIN lines.
+    """Parse the UNUSUAL lines of a block, after another parser has parsed its PLAIN lines.
 
     starts, status      first byte of each line and the end of the last line; kind of each line. UNUSUAL is replaced by
                         BLANK for blank lines, and by PLAIN for documents
     offset, row, line   offset, row and number of the first line
 
-    Returns documents whose table has only the lines that were UNUSUAL; their other fields are for all lines.
+    The table of the result has only documents from UNUSUAL lines. The counts of rows and lines and the locations are
+    those of all lines.
     """
     lines = [(int(k), data[starts[k] : starts[k + 1]].tobytes()) for k in np.flatnonzero(status == jsonl.UNUSUAL)]
     others = [(k, raw.rstrip(b"\n") + b"\n") for k, raw in lines if raw.strip(BLANKS)]

@@ -63,5 +63,5 @@ def locations_of_files(blank: Sequence[Location], starts: Sequence[int], row: in
 
 
 def shifted(locations: Sequence[Location], rows: int, files: int) -> list[Location]:
-    """Return locations moved by `rows` rows and `files` files of the slice."""
+    """Return locations with `rows` added to their rows, and `files` to the positions of their files in the slice."""
     return [Location(location.row + rows, location.file_index + files, location.line) for location in locations]

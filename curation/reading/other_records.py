@@ -41,7 +41,7 @@ def add_records(counts: OtherCounts, records: Iterable[OtherRecord]) -> None:
 
 
 def not_pages(counts: Mapping[str, Mapping[str, int]]) -> int:
-    """Return the number of responses that are no pages, the only ones of these records with a position."""
+    """Return the number of responses that are no pages. Of the counted records, only these have a position (`row`)."""
     return sum(counts.get(NOT_PAGE, {}).values())
 
 

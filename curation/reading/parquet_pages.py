@@ -74,7 +74,8 @@ def _dictionary_columns(opened: pq.ParquetFile) -> set[str]:
 
 
 def _line_of(file: BinaryIO, column: Any, rows: int, stays: bool) -> RowBounds:
-    """Return the bounds of a column in a row group. `stays`: whether Arrow keeps positions in a dictionary."""
+    """Return the bounds of a column in a row group. `stays`: whether Arrow keeps the values as positions in a
+    dictionary."""
     # A column of numbers, or a list: the pages of a list do not show where its rows begin
     if column.physical_type in WIDTHS or "." in column.path_in_schema:
         size = max(column.num_values * WIDTHS.get(column.physical_type, 0), column.total_uncompressed_size)

@@ -309,7 +309,7 @@ def _content_hint(folder: str) -> str:
 
 
 def _without(folder: str, paths: Iterable[str], asked: str) -> list[str]:
-    """Return the paths that are not in a folder; all paths if the path `asked` of the input is itself in the folder."""
+    """Return the paths that are not in a folder. If the input's path (`asked`) is in the folder, return all paths."""
     if not folder or _is_in(folder, os.path.realpath(_fixed_part(asked))):
         return list(paths)
     real = RealPaths()

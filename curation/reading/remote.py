@@ -73,7 +73,8 @@ class RemoteFile(io.RawIOBase):
         self._end = sys.maxsize if said.size == UNKNOWN_SIZE else said.size
 
     def sends_ranges(self, is_sure: bool = False) -> bool:
-        """Return whether the server sends parts of the file. `is_sure`: ask for one, whatever it announces."""
+        """Return whether the server sends parts of the file. With `is_sure`, request a part, whatever the server
+        announces."""
         return self._try(lambda: bool(self._opened().sends_ranges(is_sure)))
 
     def _opened(self) -> Any:

@@ -33,7 +33,7 @@ def chosen(engine: Engine, frame: Frame, share: float, seed: int) -> np.ndarray:
 
 
 class Passed(NamedTuple):
-    """Numbers of positions of a batch that have no document, or are additional parts of one.
+    """Counts of the positions in a batch that have no document, or a further part of a document.
 
     unsampled   records that `sample` leaves out
     skipped     records that `skip` leaves out
@@ -97,7 +97,8 @@ def _between(engine: Engine, batch: Batch, row: int, limits: Slice) -> tuple[Bat
 
 
 def _split(engine: Engine, batch: Batch, passed: Passed, parts: Parts) -> Iterator[tuple[Batch, Passed]]:
-    """Yield a batch in pieces of split documents. The first piece has the counts of the whole batch."""
+    """Split the documents of a batch, and yield their parts in smaller batches. The first of these has the counts of
+    the whole batch."""
     for part, added in parts.batches(engine, batch):
         yield part, passed._replace(split=added)
         passed = Passed()

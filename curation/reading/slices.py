@@ -42,7 +42,7 @@ def cut_slices(
 
 
 class _Group(NamedTuple):
-    """File ranges of a slice, their bytes, and the maximum bytes of this slice."""
+    """The file ranges of a slice, the sum of their bytes, and the maximum of this sum."""
 
     ranges: list[FileRange]
     bytes: int

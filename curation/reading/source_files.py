@@ -59,7 +59,8 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def carried(self) -> dict[str, str]:
-        """Name of each carried column in the outputs -> the field of the records, or column of the files."""
+        """Name of each carried column in the outputs -> its name in the input: a field of records, or a column of
+        files."""
         if not isinstance(self.columns, dict):
             return dict(zip(self.columns, self.columns, strict=True))
         return {name: each.field if isinstance(each, CarriedColumn) else each for name, each in self.columns.items()}
@@ -72,7 +73,8 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def parts(self) -> Split | None:
-        """How documents are split; None for whole documents. A data set of Hugging Face has another `split`."""
+        """How documents are split; None for whole documents. In a data set of Hugging Face, `split` names a part of the
+        data set instead."""
         split = getattr(self, "split", None)
         return split if isinstance(split, Split) else None
 

@@ -39,7 +39,7 @@ class PartSpans(NamedTuple):
     counts: np.ndarray
 
     def used(self) -> PartSpans:
-        """Return the spans without unused entries at the end."""
+        """Return the spans without the unused entries at the ends of their arrays."""
         parts = int(self.counts.sum())
         return PartSpans(self.starts[:parts], self.stops[:parts], self.counts)
 
@@ -158,7 +158,8 @@ class Parts:
             self.records += len(group)
 
     def _groups(self, table: pa.Table) -> Iterator[pa.Table]:
-        """Yield the documents in tables of about SPLIT_BYTES of text; at least one table."""
+        """Yield the documents of a table in tables of about SPLIT_BYTES of text. An empty table is yielded
+        unchanged."""
         table = table.combine_chunks()
         ends = np.cumsum(pc.binary_length(table.column(TEXT)).to_numpy())
         for batch in [*batches_by_size(ends, SPLIT_BYTES)] or [slice(0, 0)]:
@@ -195,7 +196,8 @@ def _part_table(
     table: pa.Table, text: pa.Array, spans: PartSpans, number: np.ndarray, document: np.ndarray, k: np.ndarray,
     rows: np.ndarray,
 ) -> pa.Table:  # fmt: skip
-    """Return the parts with these numbers: positions, ids, texts, carried columns, and the separators after them."""
+    """Return a table of the parts with the numbers `number`. Its columns are positions, ids, texts, carried columns,
+    and the separator after each part."""
     data = text_buffers(text)[0]
     starts, stops = spans.starts[number], spans.stops[number]
     is_last = k + 1 == spans.counts[document]

@@ -148,7 +148,7 @@ class OtherFile:
             self._at += len(block)
 
     def sends_ranges(self, is_sure: bool) -> bool:
-        """Return whether the file can seek, which it can if its length is known."""
+        """Return whether a read can begin at any position of the file: it can if the length of the file is known."""
         return self.said.size != UNKNOWN_SIZE
 
     def close(self) -> None:

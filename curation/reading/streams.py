@@ -29,7 +29,7 @@ DECODED_STEP = 1 << 12  # bytes decompressed per call; damage loses at most one 
 FILE_DAMAGED = "the file is damaged or cut off"  # start of every error about an unread rest of a file (`is_damage`)
 
 
-FILE_NOT_DECODED = "the rest of the file cannot be decompressed"  # the same, for a file that is not damaged
+FILE_NOT_DECODED = "the rest of the file cannot be decompressed"  # start of the error about a file without damage
 
 
 class DamageError(EOFError):

@@ -37,8 +37,8 @@ def local_inputs(given: object, start: str) -> list[AnyInput]:
 
 
 def list_whole_inputs(given: object, label: str = "") -> list[AnyInput]:
-    """Return inputs that are read whole. Raises InputError if there are none, or if only runs can read one. Messages
-    begin with `label`."""
+    """Return inputs that are read whole. Raises InputError if there are no inputs, or if only runs can read one of
+    them. Messages begin with `label`."""
     start = f"{label}: " if label else ""
     inputs = local_inputs(given, start)
     for entry in inputs:

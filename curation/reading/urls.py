@@ -45,8 +45,8 @@ def shown(path: str) -> str:
 
 
 def _is_chain(links: list[str]) -> bool:
-    """Return whether `::` separates URLs, and is not part of a password or a query. All but the last may be only names
-    of protocols."""
+    """Return whether the parts between `::` are a chain of URLs; `::` may also be part of a password or a query. In a
+    chain, all parts but the last may be only names of protocols."""
     named = all("://" in link or PROTOCOL.fullmatch(link) for link in links[:-1])
     return named and "://" in links[-1]
 

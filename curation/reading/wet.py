@@ -140,7 +140,7 @@ class _HeldBytes:
                 return bool(self.data)
 
     def find_body(self) -> int:
-        """Return the offset of the content of the record at the start; -1 if no record begins there."""
+        """Return the offset of the content of the record that begins at `start`; -1 if no record begins at `start`."""
         self._reach(self.start + MAX_HEADER_BYTES)
         if not self.data.startswith(RECORD):
             return -1
@@ -154,8 +154,8 @@ class _HeldBytes:
         return ending == BOUNDARY or (ending == BLANK_LINE and not self._holds_record(body, offset))
 
     def _ending_at(self, offset: int) -> str:
-        """Return BOUNDARY if line ends and then a record or the end of the stream follow `offset`, BLANK_LINE if two
-        line ends follow, else ""."""
+        """Return what follows `offset`: BOUNDARY for line ends and then a record or the end of the stream, BLANK_LINE
+        for two line ends before other bytes, else ""."""
         if not self._reach(offset):
             return ""
         self._reach(offset + 2 * MAX_LINE_ENDS)

@@ -60,8 +60,8 @@ def numbers_of(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def is_among(column: pa.ChunkedArray, values: Sequence[object]) -> np.ndarray:
-    """Return a bool per row: whether it has one of the values; false for a null. Numbers are compared in the column's
-    type."""
+    """Return a bool per row of a column: whether the row has one of `values`; false for a null. Numbers are compared in
+    the column's type."""
     column = _decoded(column)
     if pa.types.is_null(column.type):
         return np.zeros(len(column), bool)

@@ -97,7 +97,8 @@ class Verdict(NamedTuple):
         return html_table(f"{removed:,} of {len(self.reason):,} {title}", ("reason", "documents", "share"), rows)
 
     def _most(self) -> list[tuple[str, int]]:
-        """Return the most frequent reasons with their numbers of documents, and the sum of all other reasons."""
+        """Return the most frequent reasons, each with its number of documents, and the sum of these numbers for all
+        other reasons."""
         counts = sorted(((name, number) for name, number in self.counts().items() if number), key=lambda each: -each[1])
         others = sum(number for _, number in counts[SHOWN_REASONS:])
         return counts[:SHOWN_REASONS] + ([("others", others)] if others else [])
@@ -244,7 +245,8 @@ GOPHER_MULTILINGUAL = *GOPHER_QUALITY[:-2], WORDS_WITH_LETTER, DUPLICATE_PROSE, 
 
 
 def _of_words(kind: str) -> tuple[Rule, ...]:
-    """Return the rules on repeated n-grams with the measures of another kind, as shares of the characters of words."""
+    """Return the rules on duplicate n-grams with `kind` in place of `duplicate` in their measures. Bounds are shares of
+    the characters of words."""
     names = [rule.ratio[0].replace("duplicate", kind) for rule in _DUPLICATE]
     return tuple(
         _bound((name, "word_characters"), rule.reason, max=rule.max)
@@ -432,8 +434,8 @@ def _of_languages(name: str) -> tuple[Rule, ...]:
 
 
 def rules_of_set(entry: Rule) -> Sequence[Rule]:
-    """Return the rules of `entry.set` with the changes of the entry; changes for all documents are made first. Raises
-    ValueError if a key names no rule, or several rules of the same documents."""
+    """Return the rules of `entry.set` with the changes that the entry makes. Changes for all documents come before
+    changes for a group. Raises ValueError if a key names no rule, or several rules of the same documents."""
     name = str(entry.set)
     for field in ("per", "other", "group_override"):
         if name not in GROUP_SETS and getattr(entry, field) is not None:
@@ -463,8 +465,8 @@ def _changed(rule: Rule, condition: str, bound: float | None, value: str) -> lis
 
 
 def _fits(rules: Sequence[Rule], key: str, condition: str, value: str, name: str) -> list[int]:
-    """Return the index of the rule of a set with a key. There are several indexes if each group has only one of these
-    rules."""
+    """Return the index of the rule with a key, among the rules of a set. There are several indexes only if the rules
+    are of different groups."""
     own = [number for number, rule in enumerate(rules) if not isinstance(rule, GroupedRule) or rule.has(value)]
     known = [rules[number] for number in own]
     fits = fitting(known, key, condition)
@@ -477,7 +479,7 @@ def _fits(rules: Sequence[Rule], key: str, condition: str, value: str, name: str
 
 
 def numbers_by_key(rules: Sequence[Rule]) -> dict[str, list[int]]:
-    """Return the indexes of the rules with each key."""
+    """Return key -> the indexes of the rules that have this key."""
     found: dict[str, list[int]] = {}
     for number, rule in enumerate(rules):
         for key in dict.fromkeys(rule.keys):
@@ -487,8 +489,8 @@ def numbers_by_key(rules: Sequence[Rule]) -> dict[str, list[int]]:
 
 def fitting(rules: Sequence[Rule], key: str, condition: str = "", having: Sequence[int] | None = None) -> list[int]:
     """Return the indexes of the rules with `key` as reason, measure, ratio or column. If there are several, prefer
-    those with the bound `condition`, then those with the reason `key`. `having`: the indexes for `key` in
-    `numbers_by_key`."""
+    those with the bound `condition`, then those with the reason `key`. `having` may have the indexes that
+    `numbers_by_key` found for `key`."""
     fits = [number for number, rule in enumerate(rules) if key in rule.keys] if having is None else [*having]
     fits = [number for number in fits if condition in rules[number].conditions] or fits
     return ([number for number in fits if rules[number].name == key] or fits) if len(fits) > 1 else fits
@@ -500,7 +502,8 @@ def keys_of(rules: Iterable[Rule]) -> list[str]:
 
 
 def reasons_of(rules: Sequence[Rule], numbers: Iterable[int]) -> str:
-    """Return the reasons of the rules at `numbers`, for messages; if all have the same reason, other keys."""
+    """Return the reasons of the rules at `numbers`, for messages. If all have the same reason, return other keys of
+    these rules."""
     keys = [*dict.fromkeys(rules[number].name for number in numbers)]
     return " or ".join(keys if len(keys) > 1 else dict.fromkeys(rules[number].keys[-1] for number in numbers))
 

@@ -219,7 +219,7 @@ def _outside(rule: Rule, values: np.ndarray) -> np.ndarray:
 
 
 def _effects(rule: Rule, values: np.ndarray, breaks_one: np.ndarray) -> Iterator[Effect]:
-    """Yield the effect of each bound of a rule. `breaks_one`: bool, the documents that break only one rule."""
+    """Yield the effect of each bound of a rule. `breaks_one` (bool) marks documents that break exactly one rule."""
     ordered = np.sort(values)
     percentiles = _percentiles(ordered, RANKS)
     for side, bound, beyond in zip(("min", "max"), rule.bounds, (np.less, np.greater), strict=True):

@@ -101,7 +101,8 @@ def grouped_by_language(rules: Sequence[Rule], is_published: bool) -> tuple[Grou
 
 
 def _beside_english(groups: Groups, rule: Rule, grouped: GroupedRule) -> list[GroupedRule]:
-    """Return the rule for all languages, or two rules if words for English are defined in another way."""
+    """Return `grouped` if it has the same measures as `rule`, the rule for English. Otherwise return two rules: `rule`
+    for English and unknown languages, and `grouped` for all others."""
     if rule.measures == grouped.measures:
         return [grouped]
     is_english = np.arange(groups.count + 2) >= groups.numbers[ENGLISH]
@@ -110,10 +111,10 @@ def _beside_english(groups: Groups, rule: Rule, grouped: GroupedRule) -> list[Gr
 
 
 def _stop_words(groups: Groups, english: Rule, instead: Rule | None) -> GroupedRule:
-    """Return the rule on the number of different stop words, for all languages but English, which has a measure for
-    it."""
+    """Return the rule on the number of different stop words, for all languages but English. English has a measure for
+    this number."""
     words = [tuple(each) for each in configuration().stop_words]
-    if instead:  # then the texts have no vowel marks
+    if instead:  # `instead` is given for normalized texts, which have no vowel marks
         words = [
             tuple(dict.fromkeys([*each, *(re.sub(VOWEL_MARKS, "", word) or word for word in each)])) for each in words
         ]
@@ -146,7 +147,7 @@ def _punctuated(groups: Groups, english: Rule) -> GroupedRule:
 
 
 def _at_least(groups: Groups, subject: Rule, place: slice | int, least: Any, **more: Any) -> GroupedRule:
-    """Return a rule with a lower bound for the groups at `place`."""
+    """Return a rule with the lower bound `least` for the groups with the numbers `place`, and for no other group."""
     limits = _no_bounds(groups)
     limits[0, place] = least
     return _bounded(groups, subject, limits, **more)

@@ -99,8 +99,8 @@ class Rule(
     reason                  name of the rule in `removed/` and in the report; default: the measure, `a_per_b` for a
                             ratio, the column, `<column>_matches`, `<column>_listed`, or the names in `any` with `_or_`
 
-    ValueError for bounds that remove no document or every one. No measure is below 0, and no ratio is above 1 if its
-    first measure counts a part of the second (`Measure.parts_of`).
+    Raises ValueError for bounds that remove no document or every document. No measure is below 0, and no ratio is above
+    1 if its first measure counts a part of the second (`Measure.parts_of`).
     """
 
     measure: str = ""
@@ -296,7 +296,7 @@ class Rule(
                     raise ValueError(f"the rules of {value!r} are single rules and sets, not rules per column")
 
     def _allow(self, subject: str, *names: str) -> None:
-        """Raise ValueError if the rule has a condition that does not fit its subject."""
+        """Raise ValueError if the rule has another condition than `names`, those that fit its `subject`."""
         for name in self.conditions:
             if name not in names:
                 raise ValueError(f"{name.rstrip('_')} has no meaning with {subject}. {_advice(subject, name)}")
@@ -457,7 +457,8 @@ class Rule(
         measures: Mapping[str, np.ndarray],
         columns: Mapping[str, pa.ChunkedArray],
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the result of `judge` with other bounds: two numbers, or float64[2, documents]."""
+        """Return the result of `judge` for the given bounds in place of the rule's own: two numbers, or float64[2,
+        documents]."""
         if self.any_:
             judged = [rule.judge(measures, columns) for rule in self.any_]
             return judged[0][0], np.logical_and.reduce([breaks for _, breaks in judged])

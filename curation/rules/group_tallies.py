@@ -38,7 +38,7 @@ class GroupCounts(msgspec.Struct, kw_only=True):
 
 
 class GroupTallies:
-    """Counts for the groups of one column. Each frame adds to them.
+    """Counts for the groups of one column. Each frame adds its documents to the counts.
 
     groups  the groups
     rules   all rules of the stage, in the order of the reasons of its verdict
@@ -106,7 +106,7 @@ class GroupTallies:
         return [number for number, *_ in self._parts(found)[:SHOWN_GROUPS]]
 
     def _parts(self, found: GroupCounts) -> list[tuple[int, np.ndarray, np.ndarray]]:
-        """Return (group, its codes counted from 0, their counts) for each group, the largest group first."""
+        """Return (number, codes from 0 within the group, their counts) for each group, the largest group first."""
         codes, counts = np.array(found.codes, np.int64), np.array(found.counts, np.int64)
         numbers, edges = np.unique(codes // self.width, return_index=True)
         cuts = zip(numbers.tolist(), edges.tolist(), [*edges.tolist(), len(codes)][1:], strict=True)
@@ -145,8 +145,8 @@ def is_measured(rule: Rule, groups: Groups) -> bool:
 
 
 def _summed(codes: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distinct codes, ascending, with the sum of the counts of each. `codes` is two ascending arrays
-    joined."""
+    """Return the distinct codes, ascending, and the sum of the counts of each code. `codes` is the concatenation of two
+    ascending arrays."""
     order = np.argsort(codes, kind="stable")  # merges the two
     codes, counts = codes[order], counts[order]
     first = np.flatnonzero(np.diff(codes, prepend=-1))

@@ -36,7 +36,7 @@ RulesOf = Callable[[str | Rule], Sequence[Rule]]
 
 
 class Groups:
-    """The groups of the rows of a column.
+    """Groups of documents by their value in a column, and the look-up of the group of a value.
 
     column   name of the column
     numbers  value -> number of its group
@@ -62,7 +62,7 @@ class Groups:
         return self._languages.get((language.code, language.script), self._languages.get((language.code, "")))
 
     def name(self, number: int) -> str:
-        """Return the values that a group lists as text, with `other` if it has all other values."""
+        """Return a text with the values that a group lists, and with `other` if the group has all other values."""
         return _first([*self._values.get(number, []), *([OTHER] if self.other == number else [])])
 
     def lists(self, value: str) -> bool:
@@ -185,7 +185,7 @@ class GroupedRule(_CheckedRule, frozen=True, kw_only=True, eq=False):
 
     @property
     def parts(self) -> tuple[Rule, ...]:
-        """The rule, as one rule per list in a file, so that all lists are found."""
+        """One copy of the rule for each of its lists in a file, so that callers find all of these lists."""
         files = [listed for listed in self.lists.values() if listed.file]
         return tuple(msgspec.structs.replace(self, listed=listed, lists={}) for listed in files) or super().parts
 
@@ -288,8 +288,9 @@ class GroupedRule(_CheckedRule, frozen=True, kw_only=True, eq=False):
         return bool(self.member[self.groups.find(value)])
 
     def changed(self, condition: str, bound: float | None, value: str = "") -> GroupedRule:
-        """Return the rule with another `min` or `max`, for the group of a value of the column, or for all groups ("").
-        If `bound` is None, these groups lose the rule. Raises ValueError for a bound without an effect."""
+        """Return the rule with another `min` or `max`. The bound changes for the group of a value of the column, or for
+        all groups (""). If `bound` is None, these groups lose the rule. Raises ValueError for a bound without an
+        effect."""
         at = np.arange(self.limits.shape[1]) == self.groups.find(value) if value else self.member
         limits = self.limits.copy()
         if bound is None:
@@ -330,7 +331,7 @@ def with_groups(rules: Sequence[GroupedRule], column: str | None, other: str | N
 
 
 def of_different_groups(rules: Sequence[Rule]) -> bool:
-    """Return whether these are rules of groups, and no group has two of them."""
+    """Return whether all rules are rules of groups, and no group has two of these rules."""
     members = [rule.member for rule in rules if isinstance(rule, GroupedRule)]
     return len(members) == len(rules) > 0 and bool(np.sum(members, axis=0).max() == 1)
 
@@ -432,7 +433,8 @@ def _place(value: str, target: str, groups: Groups) -> int:
 
 
 def _key_of(rule: Rule) -> bytes:
-    """Return a key that is equal for rules that differ only in bounds, and can be merged."""
+    """Return a key of a rule. Rules with equal keys differ only in their bounds, or in lists of stop words, and can be
+    merged."""
     content = msgspec.to_builtins(rule)
     left_out = BOUND_FIELDS if rule.has_bounds else ()
     if rule.listed is not None and rule.listed.as_ == STOP_WORD:  # one table has the words of all groups

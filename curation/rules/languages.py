@@ -102,7 +102,7 @@ def parse_label(label: str) -> Label | None:
 
 def matching(wanted: str, labels: Sequence[str]) -> list[str]:
     """Return the labels of `labels` that mean the language `wanted`: the same label, or else all labels of its
-    language. If it names a script, only those in that script."""
+    language. If `wanted` names a script, the labels must have this script."""
     if wanted in labels:
         return [wanted]
     language = parse_label(wanted)

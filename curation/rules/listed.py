@@ -98,7 +98,7 @@ class Listed(
         return (self.member,) if isinstance(self.member, str) else self.member
 
     def describe(self) -> str:
-        """Return the list for people: `entries of bad.txt as domain`."""
+        """Return the list as readable text: `entries of bad.txt as domain`."""
         if self.words:
             return f"{counted(len(self.words), 'word')} as {self.as_} ({', '.join(self.words[:SHOWN_ENTRIES])}...)"
         where = f"{', '.join(self.members)} in {self.file}" if self.members else self.file
@@ -387,7 +387,7 @@ def _table(lists: tuple[tuple[int, Listed, str], ...]) -> Entries:
 
 
 def _chunks(column: pa.ChunkedArray) -> Iterator[tuple[int, pa.LargeStringArray]]:
-    """Yield the chunks of a column as large strings, with "" for nulls; each with the row of its first value."""
+    """Yield pairs: the row of a chunk's first value, and the chunk as large strings, with "" for nulls."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     start = 0
@@ -405,14 +405,14 @@ def _spaces() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _buffer(offsets: np.ndarray) -> np.ndarray:
-    """Return space for the longest folded text. Lower case turns two bytes into three at most."""
+    """Return an array that can hold the longest text after folding. In lower case, two bytes become three at most."""
     longest = int(np.diff(offsets).max(initial=0))
     return np.empty(longest + longest // 2 + 16, np.uint8)
 
 
 @functools.cache
 def _unicode() -> tuple[Any, ...]:
-    """Return the tables that fold text: for ASCII, from `UnicodeTables`, and which characters are marks (M*)."""
+    """Return the tables that fold text: one for ASCII, those of `UnicodeTables`, and one of the marks (category M*)."""
     import unicodedata2
 
     from curation.kernels import tables

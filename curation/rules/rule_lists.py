@@ -22,8 +22,8 @@ def check_lists(rules: Iterable[Rule], words: str) -> None:
 
 
 def lists_in(rules: Iterable[Rule], words: str = "") -> list[tuple[Listed, str]]:
-    """Return the lists in files that rules name, also inside `any`, each once. Each comes with the setting by which its
-    texts are divided into words."""
+    """Return the lists in files that rules name, also inside `any`, each once. Each list comes with how its rule
+    divides texts into words (the setting `words`)."""
     found = ((part.listed, _words_of(part, words)) for rule in rules for part in rule.parts)
     return list(dict.fromkeys((listed, own) for listed, own in found if listed is not None and listed.file))
 

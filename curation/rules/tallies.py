@@ -68,7 +68,7 @@ def tally_of(values: np.ndarray) -> Tally:
 
 
 class Tallies:
-    """One tally per rule on measures; each frame adds to them. In the arrays, rules on shares come first."""
+    """One tally per rule on measures; each frame adds its documents. In the arrays, rules on shares come first."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.order = sorted(range(len(rules)), key=lambda number: not rules[number].is_share)
@@ -81,7 +81,7 @@ class Tallies:
         self.sides = [(np.flatnonzero(np.isfinite(side)), side[np.isfinite(side)][:, None]) for side in bounds.T]
 
     def add(self, measures: Mapping[str, np.ndarray]) -> None:
-        """Add documents: name -> int64, one per document, for every measure in the rules."""
+        """Add documents. `measures` is name -> int64, one per document, for every measure in the rules."""
         documents, step = len(next(iter(measures.values()))), max(CELLS // max(len(self.rules), 1), 1)
         for start in range(0, documents, step):
             self._add_block({name: values[start : start + step] for name, values in measures.items()})

@@ -216,7 +216,7 @@ def _found(texts: pa.ChunkedArray, pattern: str) -> np.ndarray:
 
 
 def _is_ceiling(rule: UnitRule) -> bool:
-    """Return whether only units in which the pattern matches can break the rule."""
+    """Return whether a unit can break the rule only if the rule's pattern matches in it."""
     return rule.matches is not None and rule.bounds[0] == 0
 
 

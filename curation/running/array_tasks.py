@@ -161,7 +161,7 @@ class Member:
         self._losses = 0
 
     def run(self) -> dict[str, Any]:
-        """Take part until the report is written, and return it."""
+        """Take part until the report is written, and return the report."""
         call, wait = self.call, FIRST_WAIT
         resources = find_resources(call.engine, call.choice.name, call.workers, call.scheduler, len(call.checked.files))
         newest = self.leases.newest(self.folder, DRIVER)
@@ -201,8 +201,8 @@ class Member:
             raise error
 
     def _is_lost(self, error: Exception) -> bool:
-        """Return whether this process may go on after an error of the driver, since only the file system has lost a
-        file."""
+        """Return whether this process may go on after an error of the driver: the file system has lost a file, at most
+        MAX_LOSSES times so far."""
         is_stale = isinstance(error, OSError) and error.errno == errno.ESTALE
         self._losses += is_stale
         return is_stale and self._losses <= MAX_LOSSES
@@ -219,8 +219,8 @@ class Member:
             self._plan, _ = make_plan(call.folder, call.recipe, checked.identity, checked.files, [], deleted)
 
     def _elected(self, newest: int, earlier: int) -> Lease | None:
-        """Return the lease of the driver if nobody holds it and this process is the first to take it, else None. Raises
-        the error of the driver `newest` if it is later than `earlier` and has failed."""
+        """Return the lease of the driver if nobody holds it and this process is the first to take it, else None. If the
+        driver of generation `newest` has failed, and `newest` is above `earlier`, raises the driver's error."""
         if newest > earlier:
             self._raise_failure(newest)
         if newest >= 0:
@@ -253,15 +253,15 @@ class Member:
             self.leases.give_back(lease)
 
     def _forget_leases(self) -> None:
-        """Delete the leases of tasks of an earlier attempt. They count how many processes died on a task, and the count
-        begins anew."""
+        """Delete the leases of tasks of an earlier attempt. These leases count how many processes died on a task;
+        without them, the count begins at 0."""
         for path in [*self.folder.iterdir()]:
             if path.is_dir():
                 remove(path)
 
     def _next_phase(self, driver: int) -> PublishedPhase | None:
-        """Return the phase that the driver has published; None if this process has seen its end, or if there is
-        none."""
+        """Return the phase that the driver published last. Return None if there is no such phase, or if this process
+        has already seen its end."""
         path = self.folder / f"phase-{driver}.json"
         with reading(path):
             try:

@@ -293,8 +293,8 @@ def _finish(
     context: RunContext, removed: RemovedJob, totals: SliceTotals, others: Sequence[Step], state: SegmentState,
     parts: Sequence[OutputPart], records: Sequence[dict[str, Any]], lost: LostByInput,
 ) -> tuple[Written, dict[str, str]]:  # fmt: skip
-    """Write token pairs, other forms, the steps `others`, and `cleaned/`. Return the token outputs, and path -> SHA-256
-    of all other files. `lost` gets the languages of removed documents."""
+    """Write the `.bin/.idx` pairs, the other token forms, the files of the steps `others`, and `cleaned/`. Return the
+    token outputs, and path -> SHA-256 of all other files. The languages of removed documents are added to `lost`."""
     recipe, work = context.plan.recipe, _outputs_folder(context)
     numbered = [(part.number, part.source) for part in parts]
     forms = [form.name for form in recipe.output.chosen()]

@@ -61,8 +61,8 @@ def open_reused(old: str | Path, recipe: Recipe, output: Path, progress: Progres
 
 
 def note_reused(folder: Path, reused: Reused) -> Reused:
-    """Return `reused` with the folders that all calls of a run have reused, for its report. The work folder stores
-    their names, since a resumed run may have such scores even if `--reuse` is not repeated."""
+    """Return `reused` with the folders of all runs whose scores this run has reused in any call, for its report. The
+    work folder stores their names, since a resumed run may have such scores even if `--reuse` is not repeated."""
     path = folder / WORK / REUSED_FROM
     names = read_sealed(path, list[str]) if path.exists() else []
     if reused.folder and reused.folder not in names:
@@ -86,8 +86,8 @@ def _held(folder: Path, old: str | Path) -> Iterator[None]:
 def _matching(
     recipe: Recipe, stored: list[StoredScores], old: str | Path, progress: Progress
 ) -> dict[int, list[StoredScores]]:
-    """Return, by stage number, the stored scores that were computed with the same facts. Raises InputError if there are
-    none."""
+    """Return number of a stage -> the stored scores whose facts (`facts_of`: settings, model files, versions) are those
+    of the stage. Raises InputError if no stage has such scores."""
     wanted = {
         number: facts_of(stage)
         for number, stage in enumerate(recipe.stages)
@@ -120,7 +120,7 @@ def _matching(
 
 
 def _difference(known: list[dict[str, Any]], now: Mapping[str, Any]) -> str:
-    """Return how the facts of the most similar stage of that run differ from `now`."""
+    """Return how the facts of the earlier run's most similar stage differ from `now`, those of the new run's stage."""
     same = [then for then in known if then.get("stage") == now["stage"]]
     if not same:
         return f"that run has no scores of {now['stage']}"

@@ -182,8 +182,8 @@ def run(
 
 @contextmanager
 def _advising(progress: Progress) -> Iterator[None]:
-    """After an interruption or a temporary error, show how to resume the run. After other errors, it would fail
-    again."""
+    """After an interruption or a temporary error, show how to resume the run. After any other error, a resumed run
+    would fail again."""
     progress.note = ""  # removes the note of an earlier call
     try:
         yield
@@ -271,7 +271,7 @@ def drive(call: Call, array: ArrayDriver | None = None) -> dict[str, Any]:
 
 
 def _check_folder(call: Call, array: ArrayDriver | None) -> None:
-    """Raise OutputError if the folder has files of others, or if its disk is too small."""
+    """Raise OutputError if the output folder has files of another run or program, or if its disk is too small."""
     if array:
         check_entries(call.folder)
     check_work(call.folder)

@@ -55,8 +55,8 @@ _first: ContextVar[Callable[[], Callable[[], None] | None]] = ContextVar("first"
 
 @contextmanager
 def begun_by(make: Callable[[], Callable[[], None] | None]) -> Iterator[None]:
-    """Let each worker process that starts inside the block first call the function that `make` returns, unless it is
-    None."""
+    """Inside the block, let each new worker process first call the function that `make` returns. If `make` returns
+    None, the process calls nothing."""
     token = _first.set(make)
     try:
         yield
@@ -65,9 +65,9 @@ def begun_by(make: Callable[[], Callable[[], None] | None]) -> Iterator[None]:
 
 
 class _Process(multiprocessing.context.SpawnProcess):
-    """A worker process. It starts with the terminal's signals blocked, until `_begin_worker` ignores them. A signal
-    before that would print a traceback. `start` also calls `check` first: a worker whose parent ends before it has sent
-    the arguments prints one too."""
+    """A worker process. At its start, the terminal's signals are blocked until `_begin_worker` ignores them, since an
+    earlier signal would print a traceback. `start` also calls `check` first: a worker prints a traceback if its parent
+    ends before it has sent the arguments."""
 
     def start(self) -> None:
         with _starting:
@@ -80,12 +80,12 @@ class _Process(multiprocessing.context.SpawnProcess):
 
 
 def _end_processes() -> None:
-    """End the workers before this process ends. SIGTERM ends a worker at once, or through `_end_worker` once
-    `_begin_worker` has run."""
+    """End the workers before this process ends. A worker that has run `_begin_worker` answers SIGTERM by `_end_worker`;
+    any other worker ends at once."""
     _starting.acquire(timeout=START_SECONDS)  # never released, so that no other process starts
     for process in multiprocessing.active_children():
         process.terminate()
-        _continue(process.pid)  # to take the signal
+        _continue(process.pid)  # a stopped process would not act on the signal
 
 
 interrupts.at_end(_end_processes)
@@ -154,7 +154,7 @@ def _begin_worker(watched: multiprocessing.connection.Connection, first: Callabl
     """Ignore signals of the terminal and watch the parent: a killed parent cannot end its workers, which would keep
     writing into a folder that another run may have locked."""
     protect_streams()
-    announce(str, lambda code: "")  # the parent speaks
+    announce(str, lambda code: "")  # only the parent prints messages
     for number in TERMINAL_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, TERMINAL_SIGNALS)
@@ -276,7 +276,7 @@ class ClusterExecutor:
         return min(max(BATCHES_PER_THREAD * self.threads, MIN_WINDOW) // MESSAGES, MAX_MESSAGE)
 
     def batch(self, waiting: int, seconds: float) -> int:
-        """Return the number of tasks per future: more if tasks are short, so that the scheduler has fewer futures."""
+        """Return the number of tasks per future: many if tasks are short, so that the scheduler has few futures."""
         return batch_of(waiting, self.threads, seconds)
 
     def _count_threads(self) -> int:
@@ -303,8 +303,8 @@ class ClusterExecutor:
         return results
 
     async def _gather(self, futures: Sequence[Any]) -> list[Any]:
-        """Return all results, or raise the first error. If a worker dies with a result, Dask runs the task again. It
-        never runs if another task has ended every worker; the check below raises an error then."""
+        """Return all results, or raise the first error. If a worker dies with a result, Dask runs its task again. That
+        needs a worker: if tasks have ended all of them, raise an error instead of waiting for ever."""
         results = asyncio.ensure_future(self.client.gather(list(futures)))
         results.add_done_callback(lambda done: done.cancelled() or done.exception())  # asyncio logs unread exceptions
         while not (await asyncio.wait([results], timeout=POLL_SECONDS))[0]:
@@ -314,7 +314,7 @@ class ClusterExecutor:
         return results.result()
 
     def cancel(self, futures: Sequence[Any]) -> None:
-        """Ask the scheduler to drop these futures. No error if the scheduler is gone."""
+        """Ask the scheduler to drop these futures. If the scheduler is gone, raise no error."""
         if futures:
             with suppress(Exception):  # the scheduler is gone
                 self.client.cancel(list(futures))

@@ -56,8 +56,8 @@ class ClusterConnection:
         ]
 
     def _on_each(self, function: Callable[..., Result], *arguments: Any) -> dict[str, Result]:
-        """Return the result of a function in each worker, by address. If it raises in a worker, the exception is its
-        result."""
+        """Return the result of a function in each worker, by the worker's address. If the function raises an exception
+        in a worker, the exception is the result."""
         results: dict[str, Result] = self._answer(lambda: self._client.run(function, *arguments, on_error="return"))
         return results
 
@@ -73,7 +73,7 @@ class ClusterConnection:
             ) from None
 
     def _wait_for_workers(self) -> None:
-        """Wait for a first worker. EngineError after `PATIENCE_SECONDS`."""
+        """Wait for a first worker. Raises EngineError after `PATIENCE_SECONDS` without one."""
         seconds = 0.0
         while not self._client.scheduler_info(n_workers=0)["n_workers"]:
             if seconds == POLL_SECONDS:
@@ -99,7 +99,7 @@ class ClusterConnection:
             raise EngineError(f"versions differ: {_listed(faults)}. Install the same versions on all machines")
 
     def check_folder(self, folder: Path, below: Path) -> None:
-        """Raise OutputError if a worker does not see a folder, or cannot write to its subfolder `below`."""
+        """Raise OutputError if a worker does not see `folder`, or cannot write to its subfolder `below`."""
         mark = below / f"seen-{uuid.uuid4().hex}.tmp"
         mark.write_bytes(mark.name.encode())
         try:
@@ -132,7 +132,7 @@ class ClusterConnection:
 
 @contextmanager
 def open_cluster(scheduler: str) -> Iterator[ClusterConnection]:
-    """Connect to the scheduler at an address. EngineError if it does not answer."""
+    """Connect to the scheduler at an address. Raises EngineError if the scheduler does not answer."""
     with open_client(scheduler) as client:
         yield ClusterConnection(client)
 

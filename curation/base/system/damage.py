@@ -67,8 +67,8 @@ def damaged(path: str | os.PathLike[str], fault: object) -> IntegrityError:
 
 
 def remedy(path: str | os.PathLike[str]) -> str:
-    """Return what to do about a damaged file. It depends on whether the file is of a job array, a finished run, an
-    unfinished run, or no run."""
+    """Return the advice about a damaged file, which differs for a job array, a finished run, an unfinished run, and no
+    run."""
     for folder in Path(path).parents:
         if folder.name == ARRAY and folder.parent.name == WORK:
             return RESUME_ADVICE

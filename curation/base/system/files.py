@@ -106,8 +106,8 @@ def temporary_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def unsynced_folder() -> Iterator[Path]:
-    """Do the same as `system_folder`, but without syncs of files below it: no later process reads them, so they need
-    not survive a crash."""
+    """Do the same as `system_folder`, but do not sync files below the folder. No later process reads these files, so
+    they need not survive a crash."""
     with system_folder() as folder:
         _unsynced.add(folder)
         try:
@@ -138,7 +138,7 @@ def commit_folder(folder: Path) -> Iterator[Path]:
 
 
 def _writer() -> str:
-    """Return the host, process and thread that write a temporary file, for its name."""
+    """Return the part of a temporary file's name that identifies its writer: host, process and thread."""
     return f"{os.uname().nodename}-{os.getpid()}-{threading.get_native_id()}"
 
 
@@ -157,7 +157,7 @@ interrupts.at_end(_remove_temporaries)
 
 
 def sweep_dead(*paths: Path) -> None:
-    """Delete temporary files and folders for these paths that dead processes of this host left."""
+    """Delete the temporary files and folders of these paths that processes of this host left when they were killed."""
     import psutil  # takes 0.03 s to import
 
     for path in paths:
@@ -200,14 +200,14 @@ def local_output(path: str | os.PathLike[str]) -> Path:
 
 def check_new(path: Path, force: bool) -> None:
     """Raise OutputError if something exists at the path where a command writes a file. With `force`, a file may exist
-    there."""
+    at the path."""
     if not force and os.path.lexists(path):
         raise OutputError(f"{path} exists already. Give another --output, or --force to replace it")
     _check_replaceable(path)
 
 
 def check_new_or_same(path: Path, content: bytes, force: bool) -> None:
-    """Do the same as `check_new`, but allow a file with this content: a killed command has written it."""
+    """Do the same as `check_new`, but allow a file with the content `content`, which a killed command has written."""
     if not (path.is_file() and not path.is_symlink() and path.read_bytes() == content):
         check_new(path, force)
 
@@ -337,7 +337,7 @@ def numbered_path(folder: Path, number: int, suffix: str) -> Path:
 
 
 def numbered_folders(folder: Path) -> Iterator[Path]:
-    """Yield a folder, and its subfolders that `numbered_path` names."""
+    """Yield a folder, and those of its subfolders that have a name from `numbered_path`."""
     yield folder
     with os.scandir(folder) as entries:
         names = sorted(entry.name for entry in entries if entry.name.isdecimal() and entry.is_dir())
@@ -437,7 +437,7 @@ def read_json(path: Path, kind: Any = None) -> Any:
 
 
 def remove(path: Path) -> None:
-    """Delete a file, link or folder, if it exists. LeaseLostError in a process that has lost the lease of its run."""
+    """Delete a file, link or folder, if it exists. Raises LeaseLostError if this thread works under a lost lease."""
     fence()
     delete(path)
 

@@ -26,7 +26,7 @@ def html_table(
     charts: str = "",
     warnings: Sequence[str] = (),
 ) -> str:
-    """Return a table in HTML with at most 100 rows, then the number of the others. Numbers are aligned to the right.
+    """Return a table in HTML with at most 100 rows, then the number of further rows. Numbers are aligned to the right.
 
     title     line above the table
     header    names of the columns
@@ -57,7 +57,8 @@ def html_table(
 def warning_lines(
     warnings: Sequence[str], most: int = MAX_WARNINGS, characters: int = MAX_WARNING_CHARACTERS
 ) -> list[str]:
-    """Return "warning: ..." for the first `most` warnings, each cut to `characters`, then the number of the others."""
+    """Return "warning: ..." for the first `most` warnings, each cut to `characters`, then the number of further
+    ones."""
     lines = [f"warning: {_cut(warning, characters)}" for warning in warnings[:most]]
     left_out = len(warnings) - len(lines)
     return [*lines, f"and {counted(left_out, 'more warning')}"] if left_out else lines

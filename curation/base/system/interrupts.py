@@ -80,8 +80,7 @@ def install() -> None:
 def listen() -> None:
     """From now on, receive signals in a thread, if `install` was called.
 
-    Call this after the allocators are configured. Otherwise glibc gives the thread a second arena, about 15 MB of a
-    run.
+    Call this after the allocators are configured. Otherwise glibc gives the thread a second arena of about 15 MB.
     """
     global _is_listening
     if _is_listening or not _is_installed:
@@ -206,7 +205,8 @@ def _fill(result: Future[Value], function: Callable[[], Value]) -> None:
 
 
 def _handle(number: int, frame: FrameType | None) -> None:
-    """End the process, unless the listening thread runs: it gets the signal from Python's wake-up descriptor."""
+    """End the process, unless the listening thread runs: that thread gets the signal from Python's wake-up
+    descriptor."""
     if not _is_listening:
         end(128 + number)
 
@@ -240,7 +240,7 @@ def end(code: int) -> None:
 
 
 def _call(function: Callable[[], Value], seconds: float) -> Value | None:
-    """Return the result of `function`; None if it takes longer or fails."""
+    """Return the result of `function`; None if it fails or takes more than `seconds`."""
     result: Future[Value] = Future()
     threading.Thread(target=_fill, args=(result, function), daemon=True).start()
     with suppress(BaseException):

@@ -136,7 +136,7 @@ class Leases:
                 lease.renew()
 
     def now(self) -> float:
-        """Return the time of the file system, in seconds. FileNotFoundError if the folder was deleted."""
+        """Return the time of the file system, in seconds. Raises FileNotFoundError if the folder was deleted."""
 
         def touch() -> float:
             os.utime(self._clock)
@@ -147,7 +147,7 @@ class Leases:
     def take(self, folder: Path, name: str, generation: int = 0) -> Lease | None:
         """Take the lease `name` of a generation; None if another process was first.
 
-        FileNotFoundError if the folder does not exist.
+        Raises FileNotFoundError if the folder does not exist.
         """
         path = lease_path(folder, name, generation)
         try:
@@ -163,7 +163,7 @@ class Leases:
             with open(descriptor, "wb") as file:
                 file.write(self._terms)
         except OSError as error:
-            if error.errno != errno.ESTALE:  # readers of a lease without terms use their own
+            if error.errno != errno.ESTALE:  # a reader of a lease without terms assumes its own terms
                 raise
         lease = Lease(path, name, generation)
         with self._lock:
@@ -171,7 +171,8 @@ class Leases:
         return lease
 
     def held(self, path: Path, now: float) -> Held | None:
-        """Return who holds the lease of a file, at the time `now`; None if the file is gone, since its task is done.
+        """Return who holds a lease at the time `now`, from the lease's file; None if the file is gone: the task is
+        done.
 
         The file is opened first: network file systems then ask the server for its time.
         """
@@ -198,7 +199,7 @@ class Leases:
         return generation
 
     def finish(self, lease: Lease, done: Path) -> None:
-        """End a lease whose task is done: rename its file to `done`, which stays."""
+        """End a lease whose task is done: rename the lease's file to `done`. That file stays."""
         self._forget(lease)
         with suppress(FileNotFoundError):  # the folder was deleted after another process had done the task
             fresh(lease.path, lambda: os.replace(lease.path, done))

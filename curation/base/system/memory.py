@@ -145,7 +145,7 @@ def shown_bytes(size: float) -> str:
 
 
 def document_remark(size: int) -> str:
-    """Return the end of a line about memory, for `document_bytes`."""
+    """Return the end of a line about memory: how much more one long document may take; "" for a `size` of 0."""
     return f"; up to {shown_bytes(size)} more for a document of max_document_bytes" if size else ""
 
 
@@ -201,7 +201,7 @@ def choose(
     fixed_workers  whether to keep `workers` even if memory is short
     scheduler      as in `threads_of_processes`
 
-    OutOfMemoryError if a hard limit leaves less than the smallest measured run needs."""
+    Raises OutOfMemoryError if a hard limit leaves less than the smallest measured run needs."""
     check_resources(limits, loaded=True)
     small = min(batch_bytes, SMALL_BATCH_BYTES), min(slice_bytes, SMALL_SLICE_BYTES)
     remark = ""
@@ -343,7 +343,7 @@ def _quota(folder: Path) -> float:
 
 
 def _lines(path: Path) -> list[str]:
-    """The lines of a file; none if it is missing or not readable."""
+    """Return the lines of a file; no lines if the file is missing or not readable."""
     try:
         return path.read_text().splitlines()
     except OSError:
@@ -356,7 +356,7 @@ def _number(path: Path) -> int | None:
 
 
 def _fields(path: Path) -> dict[str, int]:
-    """The numbers in lines such as `Name: 12 kB` and `name 12`."""
+    """Return name -> number for the lines of a file such as `Name: 12 kB` and `name 12`."""
     pairs = [line.replace(":", " ").split()[:2] for line in _lines(path)]
     return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
 

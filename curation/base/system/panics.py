@@ -29,10 +29,10 @@ class PanicError(RuntimeError):
 
 @contextmanager
 def without_panics() -> Iterator[None]:
-    """Turn panics into PanicError, and print nothing of them. Several threads may be in the block at once.
+    """Turn panics into PanicError, and do not print their text. Several threads may be in the block at once.
 
-    Text that native code of any thread writes to descriptor 2 before a panic is printed at the end. In commands, Python
-    writes to another descriptor (`protect_streams`), so its text is not delayed.
+    Native code of any thread may write other text to descriptor 2 before a panic; this text is printed at the end. In
+    commands, Python writes to another descriptor (`protect_streams`), so its text is not delayed.
     """
     _enter()
     try:

@@ -134,7 +134,7 @@ def threaded_processes(
 
 
 def _serve(connection: Connection, threads: int, begin: Callable[[Any], None], watched: Any) -> None:
-    """Run the tasks that arrive, until the connection ends or an empty message arrives."""
+    """Run the tasks that arrive on a connection, until it ends or an empty message arrives."""
     begin(watched)
     lock = threading.Lock()
     with ThreadPoolExecutor(threads) as pool:

@@ -382,8 +382,8 @@ class NotebookLine(Progress):
 
 
 def choose_progress(wanted: Progress | bool = True) -> Progress:
-    """Return the display for `True`: one line in a notebook, bars if standard error is a terminal, else lines. `False`
-    shows nothing."""
+    """Return the display of progress. For `True`, it is one line in a notebook, bars if standard error is a terminal,
+    and lines elsewhere. For `False`, it shows nothing."""
     if isinstance(wanted, Progress):
         return wanted
     if not wanted:
@@ -398,7 +398,7 @@ def notebook_progress(other: Progress | None = None) -> Progress:
 
 
 def _of_notebook() -> NotebookLine | None:
-    """Return the display for a notebook; None if this process is not the kernel of one."""
+    """Return the display for a notebook; None if this process is not a notebook's kernel."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     if getattr(shell, "kernel", None) is None:
         return None
@@ -416,7 +416,7 @@ def span(seconds: float) -> str:
 
 
 def resident_bytes() -> int:
-    """Return the resident memory of this process and its child processes; shared pages count once per process."""
+    """Return the resident bytes of this process and its child processes. Shared pages count once per process."""
     page = os.sysconf("SC_PAGE_SIZE")
     total = 0
     for process in ["self", *_children()]:

@@ -164,8 +164,8 @@ class TaskSession:
             self.executor.cancel([future for future, _ in running.values()])
 
     def _wait(self, ended: SimpleQueue[int], wanted: int) -> list[int]:
-        """Wait until batches have ended, and return the number of the first task of each: at least one, and `wanted` if
-        they end soon."""
+        """Wait until a batch has ended, and a little longer until `wanted` batches have. Return the number of the first
+        task of each batch that has ended."""
         while True:
             try:
                 numbers = [ended.get(timeout=POLL_SECONDS)]

@@ -24,7 +24,8 @@ def stale(path: Path | str) -> FileNotFoundError:
 
 
 def fresh(path: Path, call: Callable[[], Value]) -> Value:
-    """Return `call()`, which uses `path`, and repeat it after ESTALE. FileNotFoundError if that does not help."""
+    """Return `call()`, which uses `path`, and repeat the call after ESTALE. Raises FileNotFoundError if all calls
+    fail."""
     for seconds in WAITS:
         try:
             return call()

@@ -112,7 +112,7 @@ def each(
 def watching(
     label: str, total: int, count: Callable[[], Count], unit: str, *, is_loop: bool = False
 ) -> AbstractContextManager[None]:
-    """Show a phase while the context is open; see `Display.watch`. The display is the one of the thread that calls."""
+    """Show a phase while the context is open; see `Display.watch`. The display is that of the calling thread."""
     display = _display.get()
     return display.watch(label, total, count, unit=unit, is_loop=is_loop) if display else nullcontext()
 
@@ -128,7 +128,7 @@ def bytes_read() -> int:
 
 
 def listen(listener: Callable[[float], object] | None) -> None:
-    """Let this thread call `listener` with the share of a batch that a slow stage has done; None ends this."""
+    """Let this thread call `listener` with the share of a batch that a slow stage has done. None ends the calls."""
     _reads.listener = listener
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Histograms as SVG inside HTML for notebooks, without scripts and requests. Size and colours are as in `report.html`.
-But there, the height of a bar is the logarithm of its count."""
+But in `report.html`, the height of a bar is the logarithm of its count."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def system_folder(prefix: str = PREFIX) -> Iterator[Path]:
 def naming_system_folder(prefix: str = PREFIX) -> Iterator[None]:
     """If a write in a temporary folder fails, let the error name the parent folder, which users know.
 
-    OutputError if there is no folder that can be written.
+    Raises OutputError if there is no folder that can be written.
     """
     try:
         location = f"{tempfile.gettempdir()} (TMPDIR)"

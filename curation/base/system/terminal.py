@@ -193,7 +193,7 @@ def protect_streams() -> None:
 
 
 def warning_line(message: Warning | str, category: type[Warning], file: str, line: int, *_: Any) -> str:
-    """Return a warning of a library with its place and class."""
+    """Return a warning of a library with its file, line and class."""
     return f"{file}:{line}: {category.__name__}: {message}"
 
 
@@ -207,7 +207,7 @@ def _print_traceback(error: Any, *others: Any) -> None:
 
 
 class _Printable(logging.Formatter):
-    """Log messages of this and other packages as text."""
+    """Formats log messages of this and other packages as text."""
 
     def format(self, record: logging.LogRecord) -> str:
         shown = printable if record.exc_info or record.stack_info else printable_line  # a traceback has lines
@@ -215,7 +215,8 @@ class _Printable(logging.Formatter):
 
 
 class _Event(logging.Formatter):
-    """The same messages as JSON lines. No message becomes an `error` event: none of them ends a run."""
+    """Formats log messages of this and other packages as JSON lines. No message becomes an `error` event: a log message
+    ends no run."""
 
     def format(self, record: logging.LogRecord) -> str:
         event = "warning" if record.levelno >= logging.WARNING else "progress"

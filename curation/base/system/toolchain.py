@@ -35,7 +35,7 @@ class Toolchain(NamedTuple):
 
 
 def installed(part: str) -> str:
-    """Return the version of the first installed distribution of a part; "" without one."""
+    """Return the version of the first distribution of a part that is installed; "" if none is."""
     for name in DISTRIBUTIONS[part]:
         try:
             return importlib.metadata.version(name)
@@ -54,7 +54,7 @@ def driver_release() -> str:
 
 
 def find_toolchain() -> Toolchain:
-    """Return the parts of this machine and environment."""
+    """Return the versions of the parts on this machine and in this Python environment."""
     driver = find_driver()
     shown = driver.shown if driver.version else ""
     return Toolchain(shown, driver_release() if shown else "", *map(installed, DISTRIBUTIONS))

@@ -76,7 +76,8 @@ def probe(file: SourceFile, remedy: str = SET["text_column"]) -> SourceFile:
 
 def probe_all(files: Iterable[SourceFile], is_later: Callable[[SourceFile], bool]) -> list[SourceFile]:
     """Return each file as `probe` returns it; files for which `is_later` is true are unchanged. Raises one InputError
-    with the first MAX_NAMED errors and the number of the others. After an error of a URL, no other file is checked."""
+    with the first MAX_NAMED errors and the number of further ones. After an error of a URL, no other file is
+    checked."""
     probed: list[SourceFile] = []
     errors: list[InputError] = []
     for file in files:

@@ -98,7 +98,7 @@ class Format:
         raise NotImplementedError
 
     def joint(self, file_range: FileRange) -> Joint | None:
-        """Return how to read a small file together with others; None for a file that is read alone."""
+        """Return how to read a small file together with other small files; None for a file that is read alone."""
         return None
 
     def spans(self, file: SourceFile, size: Callable[[int], int], later_bytes: int) -> list[tuple[int, int]]:

@@ -211,7 +211,7 @@ def _content_problem(
 
 
 def _suits(content: FileContent, kind: Format) -> bool:
-    """Return whether a format can read this content: its own content, or text if the format reads any text."""
+    """Return whether a format can read this content: content of its own kind, or text if the format reads any text."""
     return content.what in (kind.name, ALIKE.get(kind.name)) or (
         content.is_text and "encoding" in kind.options and not isinstance(kind, ColumnFormat)
     )

@@ -36,7 +36,7 @@ SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 class _Batch:
-    """The rows of the next table."""
+    """Collects the rows of the next table."""
 
     def __init__(self, file: SourceFile, names: list[str]) -> None:
         self.file, self.names, self.types = file, names, file.types
@@ -172,8 +172,8 @@ class Delimited(ColumnFormat):
             )
 
     def _check_rows(self, names: Sequence[str], start: bytes, file: SourceFile) -> None:
-        """Raise InputError if rows seem to have another dialect, so that texts would change. Also if all rows have more
-        fields than the header."""
+        """Raise InputError if the file begins with a comment, or if all rows have more fields than the header. Also
+        raise it if rows seem to have another dialect, since their texts would change."""
         if names[0].startswith("# "):
             raise InputError(
                 f"{shown(file.path)} begins with a comment, expected names of columns. Delete its comments: grep "
@@ -234,7 +234,8 @@ class Delimited(ColumnFormat):
 
 
 def _named(rows: Iterator[Row], file: SourceFile) -> tuple[list[str], Iterator[Row]]:
-    """Return the names of the columns, and the rows with values."""
+    """Return the names of the columns, and the rows of documents. Without a header, columns are named `column_1`,
+    `column_2`, ..., and the first row is a document too."""
     first = next(rows, Row(0, []))
     if file.header:
         return [name or "" for name in first.values], rows

@@ -67,7 +67,8 @@ def _after_start(chunks: Iterator[StreamChunk], size: int) -> Iterator[StreamChu
 
 
 def _cut(chunks: Iterator[StreamChunk], separator: bytes, limit: int) -> Iterator[tuple[list[bytes | None], str]]:
-    """Yield (documents of a batch, damage after them)."""
+    """Divide a file at the separator. Yield pairs: the documents of a batch, and the damage after them ("" for
+    none)."""
     rest = bytearray()
     overlap = max(0, len(separator) - 1)  # bytes at the end that may begin a separator
     skipping = False  # whether the start of an oversized document has been dropped

@@ -92,7 +92,7 @@ def _pieces(batch: pa.RecordBatch, batch_bytes: int) -> Iterator[pa.RecordBatch]
 
 
 def _sizes(column: pa.Array) -> np.ndarray:
-    """Return the bytes of each value; for types other than strings, the mean."""
+    """Return the size of each value in bytes. Types other than strings and bytes have their mean size."""
     if pa.types.is_dictionary(column.type):
         sizes = _sizes(column.dictionary)
         return sizes[column.indices.fill_null(0).to_numpy()] if len(sizes) else np.zeros(len(column), np.int64)
@@ -195,8 +195,8 @@ def rows_in(file_range: FileRange) -> int:
 def _read_around_damage(
     opened: pq.ParquetFile, file_range: FileRange, names: list[str], batch_bytes: int, line: int, taken: int
 ) -> Iterator[Documents]:
-    """Yield the rows after the first `taken`, row group by row group. Damage only loses the rest of its row group, so
-    the result does not depend on the slices."""
+    """Yield the rows after the first `taken`, row group by row group. Damage loses only the rest of the row group that
+    has it, so the result does not depend on the slices."""
     row = taken
     for group in range(file_range.start, file_range.stop):
         rows = opened.metadata.row_group(group).num_rows

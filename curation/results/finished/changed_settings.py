@@ -175,7 +175,8 @@ def _set_changes(path: str, where: str, a: str | Rule, b: str | Rule, rules: Seq
 
 
 def _overrides(entry: str | Rule) -> dict[tuple[str, str], Change]:
-    """Return (value of the column of groups or "", key of a rule) -> the change that the entry makes."""
+    """Return (group, key of a rule) -> the change that the entry makes. The group is a value of the column that
+    distinguishes groups, or "" for all documents."""
     if isinstance(entry, str):
         return {}
     by_value = {"": entry.override or {}} | (entry.group_override or {})
@@ -221,7 +222,8 @@ def _singles(entries: Entries) -> dict[tuple[str, int], tuple[int, Rule]]:
 def _single_changes(
     path: str, where: str, a: tuple[int, Rule] | None, b: tuple[int, Rule] | None, rules: Sequence[Sequence[Rule]]
 ) -> list[Setting]:
-    """Return the changes of a single rule. If only B has the rule, they are its bounds, which settings can add."""
+    """Return the changes of a single rule. If only B has the rule, the changes are the bounds of the rule, which
+    settings can add."""
     number, rule = b or a or (0, Rule(measure="words"))
     known = rules[1 if b else 0]
     alone = [key for key in rule.keys if all(_fits(known, key, side) == [rule] for side in rule.conditions)]

@@ -169,7 +169,7 @@ def compare_finished(runs: tuple[FinishedRun, FinishedRun], examples: int) -> Co
 
 
 def _unmatched(runs: tuple[FinishedRun, FinishedRun]) -> str:
-    """Return why two runs have no common document: their sources or their ids differ."""
+    """Return why two runs have no common document: the names of their inputs differ, or the ids of their documents."""
     sources = [
         sorted({source for folder in ("documents", "removed") for rows in read_tables(run.parts(folder), ["source"])
                 for source in rows.column("source").unique().to_pylist()})
@@ -258,8 +258,8 @@ def _documents(run: FinishedRun, engine: Engine) -> _Documents:
 
 
 def _paired(*runs: _Documents) -> list[_Documents]:
-    """Return the documents of both runs with a unique key per document. Left out are documents whose key a different
-    number of documents has in the other run."""
+    """Return the documents of both runs with a unique key per document. If the runs have different numbers of documents
+    with a key, the documents with this key are left out."""
     keys, counts = zip(*(np.unique(run.key, return_counts=True) for run in runs), strict=True)
     both, *at = np.intersect1d(keys[0], keys[1], assume_unique=True, return_indices=True)
     unclear = both[counts[0][at[0]] != counts[1][at[1]]]
@@ -280,8 +280,8 @@ def _hash(rows: pa.Table, engine: Engine) -> np.ndarray:
 def _examples(
     runs: tuple[FinishedRun, FinishedRun], documents: Sequence[_Documents], rows: Sequence[np.ndarray], keeper: int
 ) -> list[dict[str, Any]]:
-    """Return examples of documents, given their rows in both runs: the text that one run kept, and why the other run
-    removed it."""
+    """Return examples of documents that one run (`keeper`) kept, from the rows of these documents in both runs. Each
+    has the kept text, and why the other run removed the document."""
     remover = runs[1 - keeper]
     columns = [column for column in REMOVAL if column != "bound" or remover.keeps_removed_text]
     wanted = [documents[number].doc[rows[number]] for number in (keeper, 1 - keeper)]
@@ -292,7 +292,8 @@ def _examples(
 
 
 def _find(run: FinishedRun, folder: str, columns: list[str], docs: np.ndarray) -> dict[int, dict[str, Any]]:
-    """Return `doc` -> the columns of the document; for copies, of the first copy."""
+    """Return `doc` -> values of the columns, for the documents `docs`. If a document has copies, the values are those
+    of the first copy."""
     found: dict[int, dict[str, Any]] = {}
     for part in map(TablePart, run.parts(folder) if len(docs) else ()):
         for group in part.groups:

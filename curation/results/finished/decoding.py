@@ -77,8 +77,8 @@ class PairDocuments:
 def open_tokens(path: str | Path) -> StoredTokens:
     """Return the tokens of a `.bin/.idx` pair, or of a shard of a form, which must be in the folder of its manifest.
 
-    InputError: a missing file, or one that no manifest names. OutputError: a `.pt` file without PyTorch.
-    IntegrityError: a damaged file.
+    Raises InputError for a missing file, or one that no manifest names; OutputError for a `.pt` file without PyTorch;
+    IntegrityError for a damaged file.
     """
     file = Path(path)
     if file.is_dir() and (inside := _decodable(file)):
@@ -103,7 +103,7 @@ def open_tokens(path: str | Path) -> StoredTokens:
 
 
 def _decodable(folder: Path) -> list[Path]:
-    """Return the parts of `documents/` or `removed/`, or the files that a manifest names."""
+    """Return the files in a folder that can be decoded: Parquet files, or else the files that the manifest names."""
     splits = (read_manifest(folder) or {"splits": {}})["splits"]
     return sorted(folder.glob("*.parquet")) or [
         folder / entry["file"] for split in splits.values() for entry in split["files"]
@@ -113,7 +113,7 @@ def _decodable(folder: Path) -> list[Path]:
 def texts_of(path: str | Path, count: int) -> Iterator[tuple[str, str]]:
     """Yield (id, text) of the first rows of a `.parquet` file of a run.
 
-    InputError: a missing file, or one without the columns `id` and `text`. IntegrityError: a damaged file.
+    Raises InputError for a missing file, or one without the columns `id` and `text`; IntegrityError for a damaged file.
     """
     if not Path(path).exists():
         raise InputError(f"{path} does not exist. Give a file of documents/ or removed/")

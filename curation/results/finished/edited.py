@@ -60,7 +60,7 @@ REMEDY = "Put the file back as it was, or run the recipe again with a new --outp
 
 
 class _Place(NamedTuple):
-    """A part of an input, and the `doc` of its first record; None: it follows the part before it."""
+    """A part of an input, and the `doc` of the first record in the part; None: the part follows the part before it."""
 
     part: FileRange
     first: int | None
@@ -92,7 +92,8 @@ def edited_documents(
                   read. If these have too few, reading ends where there are enough, or after MOST_BYTES. None: all
                   documents, of the whole inputs
 
-    OutputError if the run edited nothing. InputError if a file is gone, has changed or is not a local one.
+    Raises OutputError if the run edited nothing. Raises InputError if a file of the inputs is gone, has changed or is
+    not local.
     """
     if not report["documents"]["edited"]:
         raise OutputError(f"{folder} has no edited documents: no stage of its run changed a text")
@@ -171,7 +172,7 @@ def _positions(source: dict[str, Any]) -> int:
 
 
 def _until(stop: int, batches: Iterator[_Batch], in_order: bool) -> Iterator[_Batch]:
-    """Yield the batches up to a `doc`, since the run did not read the rest of the input."""
+    """Yield the batches with a `doc` below `stop`, since the run did not read the rest of the input."""
     for batch in batches:
         if batch.start < stop:
             yield batch._replace(stop=min(batch.stop, stop))
@@ -220,7 +221,7 @@ def _split_batches(files: Sequence[SourceFile], first: int, skipped: int, recipe
 
 
 def _end_of(file: SourceFile) -> int:
-    """Return the end of the range that covers the whole file."""
+    """Return the end of the range that covers a whole file: in bytes, or in row groups for a format that has them."""
     counts = format_of(file).row_counts(file)
     return file.bytes if counts is None else len(counts)
 

@@ -75,7 +75,8 @@ class Pushed(NamedTuple):
 def checked_content(folder: str, what: str, repo: str) -> PushedFiles:
     """Check a run as `verify` does, and return the files that a push sends.
 
-    OutputError: no finished run, or one without these outputs. IntegrityError: `verify` finds a problem.
+    Raises OutputError for a folder without a finished run, or for a run without these outputs. Raises IntegrityError if
+    `verify` finds a problem.
     """
     if is_remote(folder):
         raise OutputError(no_run(folder))
@@ -140,7 +141,8 @@ def push(content: PushedFiles, repo: str, *, revision: str = "", public: bool = 
     revision  branch, created if it does not exist. Default: the main one
     public    create, or send to, a data set that everyone can read. Default: False
 
-    OutputError: no token, no permission, a public data set without `public`, no connection, or another answer.
+    Raises OutputError if there is no token, no permission or no connection, if the data set is public and `public` is
+    false, or for any other error of the hub.
     """
     import huggingface_hub
 

@@ -55,8 +55,9 @@ def check_loader(
     say         function that gets each line of progress
 
     With PyTorch, the data sets of `curation.training` and their `Loader` read all forms but `mds`. Without it, and for
-    `mds`, NumPy reads the samples in the order of the files. InputError: no form in the folder. IntegrityError: a form
-    that cannot be read, or ids that the vocabulary lacks. OutputError: `.pt` files without PyTorch.
+    `mds`, NumPy reads the samples in the order of the files. Raises InputError for a folder without a form;
+    IntegrityError for a form that cannot be read, or ids that the vocabulary lacks; OutputError for `.pt` files without
+    PyTorch.
     """
     for name, value in (("batches", batches), ("batch_size", batch_size), ("length", length)):
         if value < 1:
@@ -148,7 +149,7 @@ def _through_numpy(name: str, path: Path, split: str, batch_size: int, length: i
 def _stored(
     name: str, path: Path, split: str, length: int
 ) -> Iterator[tuple[Path, int, Callable[[], Iterable[np.ndarray]]]]:
-    """Yield each file, the number of its samples, and a function that opens them."""
+    """Yield each file of a form and split, the number of its samples, and a function that opens these samples."""
     if name == MEGATRON:
         for prefix in _prefixes(path, split):
             tokens = IndexedReader(prefix).tokens

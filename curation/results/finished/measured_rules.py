@@ -138,7 +138,7 @@ class _Block:
 
 
 def _broken(rule: Rule, numbers: _Block) -> np.ndarray:
-    """Return the positions of the documents that break a rule, as `Rule.judge`.
+    """Return the positions of the documents that break a rule, the same ones as by `Rule.judge`.
 
     A division takes as long as five multiplications. So a multiplication first finds the ratios that may be beyond a
     bound, with a margin for rounding, and only these are divided.

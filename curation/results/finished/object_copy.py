@@ -10,8 +10,8 @@
 there. It is refused before it reads anything, unless it is the same run: the same identity, in a new folder at the same
 path. In that case it continues the copy, since it writes the same bytes, except the times in the report. If the copy is
 complete, the same run from any folder without a finished run gets its report and writes nothing. No object is replaced.
-Two are deleted, if they have what this process wrote: that which tests whether the store refuses a second write, and
-`copy.json` if the prefix is found to have other objects, or to lie in another run.
+Only two objects are deleted, if they have what this process wrote. One tests whether the store refuses a second write.
+The other is `copy.json`, if the prefix has other objects or lies in another run.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ class ObjectCopy:
         raise OutputError(f"{self.url} holds {holds}. Give another prefix{advice}")
 
     def _find_finished(self) -> dict[str, Any] | None:
-        """Return the report of the prefix; None if it has none, or if the work folder has its own.
+        """Return the report that the prefix has; None if the prefix has no report, or if the work folder has one.
 
         Raises OutputError if the report is damaged, or if an object that it names is missing. Only the report is read.
         """

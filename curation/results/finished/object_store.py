@@ -243,8 +243,8 @@ class ObjectStore:
         return self._create(name, lambda path: self._files.pipe_file(path, data, mode="create"))
 
     def take_back(self, name: str, data: bytes) -> bool:
-        """Delete an object if its content is `data`, which only this call can have written. Return whether it no longer
-        exists.
+        """Delete an object if its content is `data`, which only this call can have written. Return whether the object
+        no longer exists.
 
         Credentials that may write need not be allowed to delete.
         """

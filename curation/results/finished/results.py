@@ -206,8 +206,8 @@ def _choice(run: FinishedRun, what: str, stage: str, reason: str, where: Any) ->
 
 
 def _rule_on_column(run: FinishedRun, name: str, column: str, value: str) -> dict[str, Any]:
-    """Return the rule that a column has a value, for the files of a folder. Raises OutputError if they lack the
-    column."""
+    """Return the rule of `COLUMN=VALUE`: the column of the files in a folder has this value. Raises OutputError if the
+    files lack the column."""
     files = run.parts(name)
     schema = TablePart(files[0]).schema if files else pa.schema([])
     if column not in schema.names:
@@ -220,8 +220,8 @@ def _rule_on_column(run: FinishedRun, name: str, column: str, value: str) -> dic
 
 
 def _of_kept_file(schema: pa.Schema, value: str) -> str:
-    """Return the end of the message that `documents/` has no column `file`: how to choose kept documents by their
-    files."""
+    """Return the end of the message that `documents/` has no column `file`. It says how to choose kept documents by
+    file."""
     if "path" in schema.names:
         return f", which only removed documents have. Choose by path={value}"
     return (
@@ -231,7 +231,7 @@ def _of_kept_file(schema: pa.Schema, value: str) -> str:
 
 
 def _ends(path: str, value: str) -> bool:
-    """Return whether a value is the name of a file, or a relative path, that may mean `path`."""
+    """Return whether `path` ends with a value, which is the name of a file or a relative path."""
     return path.endswith(f"/{value.removeprefix('./')}")
 
 
@@ -255,7 +255,8 @@ def near_values(run: FinishedRun, what: str, where: str | None) -> str:
 
 
 def _filter_of(where: Any) -> Filter:
-    """A filter with one rule: in YAML, the name of a set, a structure or a mapping. RecipeError for a wrong one."""
+    """Return a filter with one rule: a `Rule`, a mapping, YAML, or the name of a set. Raises RecipeError for a wrong
+    rule."""
     rule = where
     if isinstance(where, str):
         rule = parse_yaml(where, "where")
@@ -313,7 +314,7 @@ def _chosen_in(
 
 
 def _satisfying(where: Filter, rows: pa.Table, engine: Engine) -> np.ndarray:
-    """Return a bool per row: whether it satisfies the rules of a filter."""
+    """Return a bool per row of a table: whether the row satisfies the rules of a filter."""
     outcome = where.apply(engine, engine.from_arrow(rows))
     assert outcome.verdict is not None
     return outcome.verdict.kept

@@ -105,7 +105,8 @@ class RunResult(NamedTuple):
         stage   only documents that reached this filter, with its measures; "" (default): those of all filters. A
                 document has a row per filter, with nulls for measures of other filters
 
-        OutputError if the run kept none: only runs with `output: {measures: true}` do. Also for an unknown name.
+        Raises OutputError for an unknown name, and for a run without measures: only runs with `output: {measures:
+        true}` keep them.
         """
         files = part_paths(self.folder, self.report["outputs"], MEASURES)
         if not files:

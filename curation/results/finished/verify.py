@@ -107,8 +107,8 @@ def folder_of(run: Any) -> str | Path:
 
 
 def _ended(problems: Iterator[str]) -> Iterator[str]:
-    """Yield the problems that a check finds. If it cannot read a file although its digest is right, this is the last
-    problem."""
+    """Yield the problems that a check finds. If the check cannot read a file whose digest is right, the last problem
+    says so."""
     try:
         yield from problems
     except IntegrityError as error:
@@ -288,7 +288,7 @@ def _documents(folder: Path, content: dict[str, Any]) -> Iterator[str]:
 
 
 def _drawn_copies(content: dict[str, Any]) -> int:
-    """Return how often, at most, a further copy of an input may begin because of a `mix`."""
+    """Return at how many places in `documents/`, at most, a `mix` lets a further copy of an input begin."""
     groups = [group for stage in content["stages"] if stage["kind"] == "mix" for group in stage["details"]["groups"]]
     most = max((group["most_copies"] for group in groups), default=0)
     return max(most - 1, 0) * len(content["recipe"]["input"])

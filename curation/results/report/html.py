@@ -89,7 +89,7 @@ def _judging(stages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _of_units(stage: dict[str, Any]) -> dict[str, Any]:
-    """Return a stage with rules on units in the form of a stage with rules on documents."""
+    """Return a stage with rules on units, with the keys that a stage with rules on documents has."""
     start, details = "cut_units/", stage["details"]
     cut = {name.removeprefix(start): count for name, count in details.items() if name.startswith(start)}
     return stage | {"rules": stage["unit_rules"], "documents_in": details["units"], "reasons": cut}
@@ -142,7 +142,8 @@ def _documents(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _texts(texts: dict[str, Any]) -> dict[str, Any]:
-    """Return the texts, each pair with its group, and the index of the first reason whose samples have marked parts."""
+    """Return `texts`, in which each pair is together with its group. Also return the index of the first reason whose
+    samples have marked parts."""
     by_rule = (any(found["marks"] for found in entry["samples"]) for entry in texts["removed"])
     pairs = [(group, pair) for group in texts["pairs"] for pair in group["pairs"]]
     return {

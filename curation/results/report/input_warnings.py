@@ -84,8 +84,8 @@ def by_input(slices: Sequence[Slice], records: Sequence[SliceRecord]) -> dict[st
 
 
 def _damaged(pairs: Sequence[Read]) -> Iterator[str]:
-    """Yield one warning per kind of damage, with its first files. Errors that differ only in numbers are of one
-    kind."""
+    """Yield one warning per kind of damage, with the first files that have it. Errors that differ only in numbers are
+    of one kind."""
     kinds: dict[str, dict[str, str]] = {}  # -> file -> error
     for input_slice, record in pairs:
         for number, error in record.damaged:
@@ -172,8 +172,8 @@ def _rejection(slices: Sequence[Slice], rejected: Path) -> str:
 
 
 def _hint(error: str, source: str, slices: Sequence[Slice]) -> str:
-    """Return the remedy for an error of rejected records of an input. A message may quote names from the file, so it is
-    compared as a whole with the message of the reader."""
+    """Return the remedy for an error of rejected records of an input. The error is compared as a whole with the
+    reader's messages, since it may quote names from the file."""
     own = [input_slice for input_slice in slices if input_slice.source == source]
     file = own[0].ranges[0].file
     if NOT_VALID.fullmatch(error):
@@ -220,5 +220,5 @@ def _have_encodings(slices: Iterable[Slice]) -> bool:
 
 
 def _kind(record: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the source, and the error without numbers, since errors of one kind differ only in numbers."""
+    """Return the kind of a rejected record: its input, and its error without the numbers, which may differ."""
     return record["source"], re.sub(r"\d+", "", record["error"])

@@ -37,7 +37,7 @@ class LostByInput:
         self.large_groups: list[str] = []  # warnings
 
     def add_rules(self, totals: SliceTotals) -> None:
-        """Add the documents that the row stages of a segment removed."""
+        """Add the documents that the row stages of a segment removed, and the bytes that these stages cut."""
         for input_slice, record in zip(totals.slices, totals.records, strict=True):
             for stage in record.stages:
                 reasons = {(stage.name, reason): number for reason, number in stage.reasons.items()}
@@ -118,7 +118,8 @@ def _large_groups(
 
 
 def largest(removed: Mapping[str, Counter[Reason]]) -> dict[str, dict[str, Any]]:
-    """Return name -> the reason that removes the most of its documents: `stage`, `reason` and `documents`."""
+    """Return name of an input or language -> the reason that removes the most of its documents: `stage`, `reason` and
+    `documents`."""
     found = {}
     for name, counts in removed.items():
         if +counts:

@@ -90,14 +90,14 @@ def _matches(pattern: str, text: str) -> list[Span]:
 
 
 def _words(text: str, words: str) -> list[Span]:
-    """Return the positions in the text of the words into which the engine divides it."""
+    """Return the positions (start, stop) in a text of the words into which the engine divides the text."""
     engine = load_engine("cpu")
     column = engine.from_arrow(pa.table({TEXT: pa.array([text], pa.large_string())}))
     split = engine.to_arrow(engine.with_columns(column, {TEXT: split_words(engine, column[TEXT], words)}))
     places, place = [], 0
     for match in WORD.finditer(str(split.column(TEXT)[0])):
         start = place = text.index(match[0][0], place)
-        for character in match[0]:  # the text may have others between them, such as a zero width space
+        for character in match[0]:  # the text may have other characters in a word, such as a zero width space
             place = text.index(character, place) + 1
         places.append((start, place))
     return places
@@ -123,7 +123,7 @@ def _ngrams(is_top: bool, size: int, text: str, words: Sequence[Span]) -> list[S
 
 
 def _prose(text: str) -> list[re.Match[str]]:
-    """Return the lines of prose, as `curation.Measure` defines them."""
+    """Return the matches of the lines of prose; `curation.Measure` defines these lines."""
     prose: list[re.Match[str]] = []
     opening, before = "", 0
     for line in LINE.finditer(text):
@@ -161,9 +161,11 @@ def _joined(spans: Iterable[Span]) -> list[Span]:
 
 
 def excerpt(text: str, spans: list[Span], characters: int) -> tuple[str, list[Span], int]:
-    """Return at most `characters` of a text, its spans, and the position in the text where this excerpt begins.
+    """Return an excerpt of at most `characters` of a text, the spans in the excerpt, and the position in the text where
+    the excerpt begins.
 
-    The excerpt begins at the start of the text. If no span is visible there, it begins a little before the first span.
+    The excerpt begins at the start of the text. If no span begins in it, the excerpt begins a little before the first
+    span.
     """
     first = 0
     if spans and spans[0][0] >= characters:

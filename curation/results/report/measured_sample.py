@@ -62,8 +62,8 @@ def sample_measures(
 
 
 def _shown(texts: Mapping[str, Any], stage: str, offsets: np.ndarray) -> dict[str, tuple[int, int]]:
-    """Return name on the page -> (slice, row), for documents with texts in the report that may have reached a
-    filter."""
+    """Return name on the page -> (slice, row), for documents that a filter may have judged and whose texts the report
+    shows."""
     named = [(f"k{place}", sample["doc"]) for place, sample in enumerate(texts["kept"])]
     for number, entry in enumerate(texts["removed"]):
         if entry["stage"] == stage:

@@ -163,8 +163,8 @@ def _rules(stage: Stage) -> tuple[Sequence[Rule], Sequence[Rule]]:
 def _values(
     stages: Sequence[StageCount], records: Sequence[SliceRecord], parts: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return tallies of documents: bytes of read and kept texts, tokens per byte, and languages before and after the
-    run."""
+    """Return counts of documents by value: bytes of their text as read and as kept, tokens per byte, and language
+    before and after the run."""
     read, kept = Tally(), Tally()
     for record in records:
         read.add(record.lengths or Tally())
@@ -401,7 +401,8 @@ def contributions(
 
 
 def _limited(entry: AnyInput, own: Sequence[SliceRecord], ended_by: str) -> dict[str, Any]:
-    """Return the fields of an entry of `contributions` that it has only if settings skip, split or end the input."""
+    """Return the fields of an entry of `contributions` that depend on settings: those that skip records, split
+    documents or end the input."""
     whole = sum(record.whole_documents for record in own)
     found = {"skipped": sum(record.skipped for record in own)} if entry.skip and isinstance(entry, FilesInput) else {}
     found |= {"documents_split": whole} if entry.parts else {}

@@ -334,14 +334,14 @@ def _chosen(rows: np.ndarray, samples: int) -> np.ndarray:
 
 
 def _equal(rows: np.ndarray, row: int) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield the positions of a row number in an array, batch by batch: the start of a batch, and positions relative to
-    it."""
+    """Yield the positions in `rows` that hold the number `row`, batch by batch. Each item is the start of a batch, and
+    positions relative to this start."""
     for batch in batches_of(len(rows)):
         yield batch.start, np.flatnonzero(rows[batch] == row)
 
 
 def _context(words: list[str]) -> list[str]:
-    """Return words that both texts share, without those that are far from a difference."""
+    """Return a run of words that two texts share. In a long run, a mark replaces the words far from both ends."""
     return words if len(words) <= 3 * CONTEXT else [*words[:CONTEXT], "[…]", *words[-CONTEXT:]]
 
 

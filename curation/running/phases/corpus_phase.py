@@ -125,7 +125,7 @@ def save_index(
     numbers = {index_of(cast(CorpusStage, stage)).folder: k for k, stage in enumerate(stages) if saves_index(stage)}
     if not index_folder.exists():
         work = context.work / FOLDER
-        for below, number in sorted(numbers.items()):  # "" first
+        for below, number in sorted(numbers.items()):  # "" first: it holds the other folders
             if (work / below / DESCRIPTION).exists():
                 continue
             partitions = compared[number]
@@ -195,7 +195,7 @@ def run_corpus_stages(
         copies = decisions[-1].copies
         if stage.cuts_text:  # the last one of its segment
             cuts = cuts_folder(partitions.scratch(number))
-        if names := stage.writes():  # it is the last one, too
+        if names := stage.writes():  # such a stage is the last one of its segment, too
             columns = WrittenColumns(columns_folder(partitions.scratch(number)), (*names,))
     if not mask.exists():
         write_mask(mask, len(partitions), [rows.row for rows in removed])
@@ -240,8 +240,8 @@ def decision_path(context: RunContext, stage: int) -> Path:
 def _decide(
     context: RunContext, number: int, stage: CorpusStage, partitions: Partitions, before: Sequence[RemovedRows]
 ) -> StoredDecision:
-    """Return the decision of a corpus stage about the rows that were not removed `before`. If its file exists, the
-    stage does not run again."""
+    """Return the decision of a corpus stage about the rows that earlier stages kept; `before` has the removed rows. If
+    the file of the decision exists, the stage does not run again."""
     path = decision_path(context, number)
     if not path.exists():
         check_interrupts()
@@ -327,7 +327,8 @@ def _run_phase(
 
 
 def run_stored_phase(stored: Stored, place: int, threads: int, task: int) -> None:
-    """Run a task with `threads` threads: in the phase number `place` of the stage that a job's file holds."""
+    """Run the task number `task` of a stage's phase number `place`, with `threads` threads. A job's file has the
+    stage."""
     check_interrupts()
     job = load_job(PhaseJob, stored)
     corpus = job.partitions.corpus(job.number, job.mask, job.sources, threads)

@@ -161,7 +161,7 @@ class TableRows:
             yield rows
 
     def end(self) -> None:
-        """Check that no rows are left, and let the iterator of tables end."""
+        """Read the iterator of tables to its end, and check that no rows are left."""
         assert not [*self.tables] and not len(self.rest)
 
 
@@ -202,8 +202,8 @@ def _count_rows(folder: Path, part: int) -> int:
 
 
 def _rows_of(folder: Path, file: CleanedFile) -> Iterator[pa.Table]:
-    """Yield the rows of a file of `cleaned/`, one table per row group. There are fewer rows if `documents/` ends
-    before."""
+    """Yield the rows of a file of `cleaned/`, one table per row group of `documents/`. There are fewer rows than
+    `file.rows` if `documents/` ends earlier."""
     part, skip, missing = file.part, file.first, file.rows
     while missing and _part_path(folder, part).exists():
         parts = pq.ParquetFile(_part_path(folder, part))

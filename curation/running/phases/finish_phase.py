@@ -99,7 +99,7 @@ class Lookup(NamedTuple):
 
 
 def store_items(folder: Path, items: Sequence[Any]) -> None:
-    """Write the items of a phase to a file, from which each task reads its own by its number."""
+    """Write the items of a phase to a file. Each task reads its item by the number of the task."""
     make_folder(folder)
     data = (np.frombuffer(msgspec.json.encode(item), np.uint8) for item in items)
     write_cells(folder / ITEMS, ([values] for values in data), len(items))
@@ -165,7 +165,7 @@ def finish(plan: Plan, job: FinishJob, number: int, urls: Sequence[str] = ()) ->
 
 
 def _write_step(plan: Plan, job: FinishJob, step: Step, urls: Sequence[str]) -> dict[str, Any]:
-    """Write a file or folder, and return its record."""
+    """Write the file or folder that a step describes, and return its record."""
     check_interrupts()
     recipe, (kind, content, _) = plan.recipe, step
     item = msgspec.convert(content, ITEM_TYPES[kind])

@@ -86,8 +86,8 @@ class Joiner:
         return begins
 
     def _joined(self, table: pa.Table, starts: np.ndarray) -> pa.Table:
-        """Return one row per document; `starts` are the first rows of the documents. Other columns are those of the
-        first kept part."""
+        """Return one row per document, with the joined text. `starts` are the first rows of the documents. Columns that
+        are not joined are those of a document's first kept part."""
         is_last = np.zeros(len(table), bool)
         is_last[np.append(starts[1:], len(table)) - 1] = True
         between = table.column(SEPARATOR).fill_null("") if self.separator is msgspec.UNSET else self.separator

@@ -224,7 +224,8 @@ def _input_frames(task: _Task, record: SliceRecord, rejected_file: BinaryIO, not
 
 
 def _partition_frames(task: _Task) -> Iterator[Frame]:
-    """Yield the kept rows of the task's partition in the segment before, one frame per batch of its file."""
+    """Yield the kept rows of the task's partition in the segment before, one frame per batch of the partition's
+    file."""
     job, number = task.job, task.number
     assert job.before is not None
     table = open_partition(numbered_path(job.before, number, ".arrow"))
@@ -293,7 +294,7 @@ def _note_removed(
     task: _Task, stage: int, frame: Frame, outcome: Outcome, verdict: Verdict, count: StageCount, removed: IpcFile,
     notes: SliceNotes,
 ) -> np.ndarray:  # fmt: skip
-    """Count and write the removed rows of a frame; return their positions."""
+    """Count the rows of a frame that a verdict removes, and write them to `removed`. Return their row numbers."""
     for reason, number in verdict.counts().items():
         count.reasons[reason] = count.reasons.get(reason, 0) + number
     dropped = ~verdict.kept

@@ -122,8 +122,8 @@ def read_together(
 ) -> Iterator[Frame]:  # fmt: skip
     """Yield the documents of slices in frames of about `batch_bytes`, and count them.
 
-    The host reads the slices, since their files are small. `record` has the counts of the task, `shared` those of the
-    slices.
+    The host reads the slices, since their files are small. The counts of the task are added to `record`, and those of
+    the slices to `shared`.
     """
     rows = records = ranges = size = 0  # rows, records and file ranges before the slice; bytes of pending tables
     tables: list[pa.Table] = []
@@ -165,7 +165,8 @@ def read_together(
 
 
 def _batches(input_slice: Slice, batch_bytes: int, seed: int, parts: Parts | None) -> Iterator[tuple[Batch, Passed]]:
-    """Yield the batches of a slice, with Arrow tables as frames, and what sampling passed over."""
+    """Yield the batches of a slice, with Arrow tables as frames. Each comes with the counts of records that sampling
+    leaves out (`Passed`)."""
     if parts is None and not input_slice.is_limited and input_slice.ranges[0].file.sample >= 1:
         for documents in read_visible(input_slice, batch_bytes):
             yield Batch(*documents), Passed()

@@ -98,7 +98,7 @@ def cut_output_parts(
 
 
 def _spans_of(state: SegmentState, output: Output, low: int, high: int, copy: int) -> tuple[list[RowSpan], int]:
-    """Return the row spans of the parts for copy number `copy` of an input, and the bytes of their texts."""
+    """Return the row spans of the output parts for copy number `copy` of an input, and their bytes of text."""
     pieces = list(state.sums.pieces(low, high, copy))
     total = sum(int(ends[-1]) for _, _, ends in pieces if len(ends))
     target = -(-total // max(-(-total // output.part_bytes), 1))

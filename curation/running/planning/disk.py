@@ -22,14 +22,14 @@ survey of the inputs. Its numbers are bytes per byte of text, unless the line na
                                                         has them once more
     raw, cleaned    *.jsonl, *.csv, *.parquet           1.05 and 60 per document; Parquet as `documents`
     index           keys, shingles, ids                 `Forecast.index_bytes` and the id, per document; `_work` has the
-                                                        largest index once more, by slice group
+                                                        largest index once more, by group of slices
 
 A corpus stage needs `Forecast.scratch_bytes` for CANDIDATES of the text during its phases. The outputs are written
 later, in the same space. So the larger of the two needs counts. Every segment keeps its own copy of the text. `copies`,
 and a `mix` that repeats documents, multiply documents, tokens and forms. The sum is multiplied by MARGIN for the error
-of the sample, and FIXED_BYTES are added. Other corpus stages are assumed to remove nothing. So inputs with many
-duplicates need less than the estimate: the texts of duplicates are in `removed` instead of `documents`. With `removed:
-ids`, neither `removed` nor `_work` has removed texts.
+of the sample, and FIXED_BYTES are added. Corpus stages are assumed to remove nothing. So inputs with many duplicates
+need less than the estimate: the texts of duplicates are in `removed` instead of `documents`. With `removed: ids`,
+neither `removed` nor `_work` has removed texts.
 
 Estimate / true peak of the folder, measured every 10 ms (2026-11-22; real text of 20 MB, default recipe unless named):
 

@@ -375,7 +375,7 @@ def _seconds(recipe: Recipe, survey: Survey, processors: int, share: float) -> t
 def _work(
     recipe: Recipe, files: list[SourceFile], tokenizer: Tokenizer | None, survey: Survey, workers: int
 ) -> RunWork:
-    """Return the work for the model, with the bytes and documents that the sample shows."""
+    """Return the work of the run for the model of times, with the bytes and documents that the sample shows."""
     size, documents = round(survey.text_bytes), max(round(survey.documents), 1)
     return work_of(recipe, files, tokenizer, workers)._replace(bytes=size, document=max(size // documents, 1))
 
@@ -403,7 +403,8 @@ def _device_time(work: RunWork, device: str, reason: str) -> DeviceTime:
 
 
 def _device_resources(workers: int, device: str) -> Resources:
-    """Return the resources of the GPU engine; without a usable GPU, its largest batches are assumed."""
+    """Return the resources of a run on the GPU engine. Without a usable GPU, the engine's largest batches are
+    assumed."""
     count = workers or read_processors()
     batch = load_engine("gpu").batch_bytes(count) if device else BATCH_LIMITS[0]
     return choose_for_device(read_limits(), count, batch, MAX_SLICE_BYTES, fixed_workers=workers > 0)

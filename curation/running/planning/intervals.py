@@ -133,7 +133,7 @@ def share_between(strata: Sequence[Stratum]) -> tuple[float, float]:
 
 
 def interval_of(parts: Sequence[Spread]) -> tuple[int, int]:
-    """Return the bounds of the sum of independent estimates. Their errors share the degrees of freedom."""
+    """Return the bounds of the sum of independent estimates. The degrees of freedom of their errors are added."""
     total = sum(part.value for part in parts)
     if not total:
         return 0, 0

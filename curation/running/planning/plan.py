@@ -152,8 +152,8 @@ def _read_now(folder: Path, content: StoredPlan, files: Sequence[SourceFile]) ->
     """Return the files of a stored plan, with the paths of the recipe. Raises IntegrityError if the plan names other
     files.
 
-    A plan does not store secrets of URLs, so the paths come from the recipe. The check also prevents that another
-    process, by changing the plan, chooses which files the run reads.
+    A plan does not store secrets of URLs, so the paths come from the recipe. Because of the check, another process that
+    changes the plan cannot choose which files the run reads.
     """
     collected = folder / WORK / COLLECTED
     paths = [file.path for file in files if not is_hub(file.path)]
@@ -211,7 +211,7 @@ def _check_columns(recipe: Recipe) -> None:
 
 
 def _advice(column: str, number: int, known: Sequence[str], recipe: Recipe, carry: str) -> str:
-    """Return the remedy for a missing column. `carry` is the text that the user should add to the input."""
+    """Return the advice about a missing column. `carry` is the setting that the user could add to the input."""
     later = [stage.kind for stage in recipe.stages[number + 1 :] if column in stage.writes()]
     if later:
         return f". Put the stage {later[0]}, which writes it, before this one"

@@ -63,8 +63,8 @@ class Chain(NamedTuple):
 
 
 def measure(chain: Chain, chunk: SampleChunk, like: Survey) -> Survey:
-    """Pass a chunk through the stages, and return its numbers, not scaled. If texts grow too large, the chunk is
-    divided."""
+    """Pass a chunk through the stages, and return the numbers of the chunk alone, not scaled to all inputs. If texts
+    grow too large, the chunk is divided."""
     try:
         with bounded_texts(MAX_DOCUMENT_BYTES):
             return _pass_through(chain, chunk, like)
@@ -112,7 +112,7 @@ def _pass_through(chain: Chain, chunk: SampleChunk, like: Survey) -> Survey:
             measured.stages[number].equal = dict(most_equal(chunk.kind.input, keys))
             size += sum(key.nbytes for key in keys.values())
             measured.stages[number].seconds = time.perf_counter() - started
-            ones = {name: np.ones(len(frame), np.int64) for name in comparing.writes()}  # a sample has no groups
+            ones = {name: np.ones(len(frame), np.int64) for name in comparing.writes()}  # one group per document
             frame = engine.with_columns(frame, ones) if ones else frame
         measured.segments[segment.number] = size
     for number, without in unlabelled.items():

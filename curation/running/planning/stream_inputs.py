@@ -110,7 +110,8 @@ def _library_version() -> str:
 
 
 def _stored(entry: HubInput) -> list[str] | dict[str, str | CarriedColumn]:
-    """Return the setting `columns` for reading a collected file, which has the columns under their new names."""
+    """Return the setting `columns` to read a collected file with. The file has the columns under the new names that
+    `columns` of the input gives."""
     if not isinstance(entry.columns, dict):
         return entry.columns
     return {

@@ -282,7 +282,7 @@ def _sample_of(excerpts: Sequence[Excerpt], numbers: Iterable[int]) -> _Sample:
 
 
 def _documents_spread(kind: FileKind, sample: _Sample) -> Spread:
-    """Return the estimated number of documents of a kind, with its uncertainty."""
+    """Return the estimated number of documents of a kind of files, with the uncertainty of the number."""
     if not kind.bytes or not sample.rows.sum():
         return Spread(kind.documents, UNSEEN / NORMAL if kind.bytes else 0.0)
     if sample.has_one:
@@ -295,7 +295,7 @@ def _documents_spread(kind: FileKind, sample: _Sample) -> Spread:
 
 
 def _merged(kinds: Mapping[Key, FileKind], spreads: Mapping[Key, Spread]) -> list[FileKind]:
-    """Return the kinds of files, with all classes of sizes merged, the largest kind first."""
+    """Return the kinds of files, each with its classes of file sizes merged. The largest kind is first."""
     groups: dict[tuple[str, ...], list[Key]] = {}
     for key in kinds:
         groups.setdefault(key[:4], []).append(key)
@@ -478,7 +478,7 @@ def _bound(
 
 
 def _tokens_spread(kind: FileKind, sample: _Sample, own: Sequence[tuple[SampleChunk, Survey]]) -> Spread:
-    """Return the number of tokens of a kind, estimated from its measured chunks, with its uncertainty."""
+    """Return the estimated number of tokens of a kind of files, with the uncertainty of the number."""
     measured_rows = np.bincount(np.concatenate([chunk.units for chunk, _ in own]), minlength=max(sample.numbers) + 1)
     shares = measured_rows[sample.numbers] / np.maximum(sample.sampled, 1)
     shares[sample.sampled == 0] = 1.0

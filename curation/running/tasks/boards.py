@@ -212,8 +212,8 @@ class Board:
         self._wait, self._due = FIRST_WAIT, 0.0
 
     def next(self) -> Lease | None:
-        """Return the lease of a task that nobody holds; None if all tasks are done. Waits while others hold all open
-        tasks."""
+        """Return the lease of a task that nobody holds; None if all tasks are done. Waits while other processes hold
+        all open tasks."""
         while True:
             check_interrupts()
             with self._lock:
@@ -295,7 +295,7 @@ class Board:
             self._said.add(holder)
 
     def _names(self) -> list[tuple[str, str]]:
-        """Return the task number of each file of leases, and its generation or DONE."""
+        """Return two texts for each file of a lease: the number of its task, and the lease's generation or DONE."""
         found: list[tuple[str, str]] = []
         for folder in numbered_folders(self.folder):
             with os.scandir(folder) as entries:

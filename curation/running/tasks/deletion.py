@@ -60,8 +60,8 @@ def _delete_files(context: RunContext, key: int, folders: Iterable[Path]) -> Non
 
 
 def _shares(folders: Iterable[Path], workers: int) -> Iterator[Share]:
-    """Yield the tasks that delete the files below folders: the number of the task, the folder, the number of its share
-    of the files, and the number of shares."""
+    """Yield the tasks that delete the files below folders. A task has its number, a folder, the number of its share of
+    the folder's files, and the number of shares."""
     found = [(Path(folder), len(names)) for top in folders for folder, _, names in os.walk(top)]
     per_task = sum(files for _, files in found) // (TASKS_PER_WORKER * workers)
     per_task = min(max(per_task, MIN_TASK_FILES), MAX_TASK_FILES)

@@ -43,7 +43,7 @@ class BinCounts(NamedTuple):
 
 
 def drawn(tallies: Sequence[Mapping[str, Any]], bounds: Sequence[float] = ()) -> list[BinCounts]:
-    """Return tallies over the same range of bins, which includes the bounds."""
+    """Return the counts of each tally, all over one range of bins. The range includes the bounds."""
     share = bool(tallies[0]["share"])
     zeros = not share and any(0 in tally["bins"] for tally in tallies)
     ranges = [_range(tally) for tally in tallies if tally["counts"]]

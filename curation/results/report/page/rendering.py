@@ -51,7 +51,7 @@ def _shown(value: Any) -> Any:
 
 
 def _block(text: str, marks: Iterable[Span] = ()) -> str:
-    """Return text of several lines as HTML, with its marked parts."""
+    """Return a text of several lines as HTML, in which the spans `marks` are marked."""
     from markupsafe import Markup, escape
 
     parts = ((escape(printable(part)), marked) for part, marked in pieces(text, list(marks)))
@@ -61,7 +61,8 @@ def _block(text: str, marks: Iterable[Span] = ()) -> str:
 def fit(
     shown: Callable[[Any], str], entries: Sequence[Any], max_bytes: int, most: int | None = None
 ) -> tuple[str, int]:
-    """Return the first entries as HTML of at most `max_bytes`, at most `most` entries; and the number of the others.
+    """Return the first entries as HTML, and the number of the other entries. The HTML has at most `max_bytes` and at
+    most `most` entries.
 
     shown   template macro that renders an entry
     """
@@ -93,8 +94,8 @@ def number(value: float) -> str:
 
 
 def percent(part: float, whole: float) -> str:
-    """Return a share in percent with one digit after the point, or two digits below 1 %. The script uses the same
-    rule."""
+    """Return a share in percent with one digit after the point, or two digits below 1 %. The page's JavaScript rounds
+    by the same rule."""
     share = 100 * part / whole if whole else 0.0
     return "<0.01%" if 0 < share < 0.01 else f"{share:.{2 if 0 < share < 1 else 1}f}%"
 
