@@ -245,8 +245,8 @@ def find_partitions(keys, partitions, out):
 def find_leaders(keys, rank, slots, leaders):
     """Write the leader of each row: open addressing over row numbers.
 
-    A slot ends with the row of the smallest rank of its key, or with the first row if `rank` is empty. `leaders` holds
-    slots during the first loop, rows after the second.
+    At the end of the first loop, a slot has the row with the smallest rank of its key, or the first row if `rank` is
+    empty. `leaders` holds slots during the first loop, rows after the second.
     """
     size = np.uint64(len(slots))
     for row in range(len(keys)):

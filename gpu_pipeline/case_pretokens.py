@@ -117,7 +117,7 @@ def _step_in_word(state, before, number):
 
 @kernel
 def _step_at_other(windows, k, state, before, data, first, end):
-    """Do what `_step` does, for punctuation and symbols."""
+    """Return the results of `_step` for a punctuation character or symbol at bit `k`."""
     i = first + k
     byte = utf8.byte_at(data, i)
     if byte == APOSTROPHE and (state == UPPERS or state == LOWERS):

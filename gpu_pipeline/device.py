@@ -40,7 +40,7 @@ BATCH_SHARE = 16
 MIN_BATCH_BYTES = 4 << 20  # what a smaller batch reserves
 POOL_PERCENT = 90  # of the memory that is free at the start; contexts and kernels of the process take the rest
 KEEP_ALL = (1 << 64) - 1  # bytes that a pool does not give back to the driver while the process runs
-LOST = re.compile(  # in messages in lower case without "_": of CUDA's runtime, and of its driver
+LOST = re.compile(  # errors of CUDA's runtime and driver, in lower case without "_"
     "cudaerror(illegaladdress|launchfail|launchtimeout|eccuncorrectable|hardwarestackerror|illegalinstruction|"
     "misalignedaddress|nvlinkuncorrectable|devicesunavailable|deviceunavailable|contextisdestroyed|assert|nodevice|"
     "unknown)"

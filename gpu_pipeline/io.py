@@ -151,7 +151,8 @@ def _read_groups(
 
 
 def _locations(groups: RowGroups, row: int) -> list[Location]:
-    """The starts of the files of row groups that begin at `row`."""
+    """Return the location of the first document of each file range in `groups`; the documents are numbered from
+    `row`."""
     locations = []
     for number, file_range in enumerate(groups.ranges):
         locations.append(Location(row, groups.first_range + number, 0))

@@ -335,7 +335,8 @@ def zeros(like, dtype, *shape: int):
 
 
 def entries_of(n: int, functions):
-    """Return where a walk enters each of the chunks with these functions (int32), if it enters the first chunk at 0.
+    """Return where a walk enters each chunk (int32), if it enters the first chunk at 0. `functions` has one function
+    per chunk.
 
     n           number of places where it can enter a chunk, at most 16
     functions   uint64: where it leaves each chunk, four bits for each of these places

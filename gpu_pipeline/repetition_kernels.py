@@ -156,9 +156,10 @@ def leave_segment(seen, first, end, n, entry):
 
 @cuda.jit(device=True)
 def visit(n, chunks, repeated, seen, visited, functions, entries):
-    """Write the n-grams that the walk visits, provided that `seen` is right. Each thread takes a segment of chunks, and
-    finds for each entry of the segment where the walk leaves it, four bits per entry. One thread composes these
-    functions. The block must meet at a barrier before `visited` is read or this runs again."""
+    """Mark the n-grams that the greedy walk visits, if `seen` marks exactly those that equal an earlier visited n-gram.
+    Each thread takes a segment of chunks, and finds for each entry of the segment where the walk leaves it, four bits
+    per entry. One thread composes these functions. The block must meet at a barrier before `visited` is read or this
+    runs again."""
     thread, threads = np.int64(cuda.threadIdx.x), np.int64(cuda.blockDim.x)
     share = (chunks + threads - 1) // threads
     first, end = thread * share, min((thread + 1) * share, chunks)
@@ -197,8 +198,8 @@ def walk_alone(n, words, word_end, base, groups, firsts, repeated):
 
 @cuda.jit(device=True)
 def count_items(row, items, hashes, lengths, slots, totals, measure, out):
-    """Add the number of items that equal an earlier item to a measure, and their characters to the next measure.
-    Entries with a negative length are no items."""
+    """Write the number of items that equal an earlier item to `measure`, and their characters to the next measure. An
+    item with a negative length is skipped."""
     mask, keep = np.uint64(table_mask(items)), keep_of(items)
     clear(slots, np.int64(mask) + 1, EMPTY)
     if cuda.threadIdx.x == 0:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 # A batch takes 9 bytes of memory per byte of English, and 36 where every byte is a pre-token.
 BATCH_BYTES, MIN_BATCH_BYTES = 256 << 20, 4 << 20
-MAX_BYTES = 1 << 30  # places of pre-tokens are 32 bits
+MAX_BYTES = 1 << 30  # positions of pre-tokens have 32 bits
 
 
 class _Tables(NamedTuple):

@@ -101,6 +101,6 @@ def main_scripts(counts: np.ndarray) -> np.ndarray:
 
 
 def letters_of(counts: np.ndarray, code: str) -> np.ndarray:
-    """Return the number of letters of each text that belong to a script, or to one of the scripts of a code of JOINED;
-    int64."""
+    """Return how many letters of each text belong to the script `code`, int64. A code of JOINED stands for several
+    scripts."""
     return counts[:, [CODES.index(part) for part in JOINED.get(code, (code,))]].sum(axis=1)

@@ -89,7 +89,7 @@ def _loaded(files: ModelFiles, kind: str, tensors: dict[str, torch.Tensor], dtyp
 
 
 def _with_curator_head(files: ModelFiles, tensors: dict[str, torch.Tensor], dtype: torch.dtype) -> Any:
-    """A classifier of NeMo Curator: an encoder with a linear map of the first token, `fc`."""
+    """Return a classifier of NeMo Curator: an encoder, with a linear layer `fc` for the vector of the first token."""
     import torch
 
     head = {part: tensors.pop(f"fc.{part}") for part in ("weight", "bias") if f"fc.{part}" in tensors}

@@ -105,7 +105,7 @@ class StaticVectors:
             raise InputError(f"{path} has NaN or infinite values: its training has failed")
 
     def windows(self, texts: Sequence[str | None], count: int) -> TokenWindows:
-        """Return one window per text that has tokens; `count` is for encoders."""
+        """Return one window, the whole text, for each text that has tokens; `count` has no effect here."""
         return cut_windows(self.tokenizer, texts, WHOLE_TEXT, 0, ([], []))
 
     def run(self, windows: Sequence[np.ndarray]) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -107,8 +107,8 @@ def _listed_rule(rule: dict[Any, Any], path: str, more: Set[str]) -> list[Any]:
 
 
 def _divided(rule: dict[str, Any]) -> dict[str, Any]:
-    """Return a rule set with the overrides of single values of its groups' column moved from `override` to
-    `group_override`."""
+    """Return a rule set whose overrides for single groups are moved from `override` to `group_override`. Such an
+    override has a value of the groups' column as its key."""
     if not isinstance(rule.get("override"), dict):
         return rule
     own, by_value = divided_override(rule["override"])

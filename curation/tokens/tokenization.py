@@ -217,7 +217,7 @@ class Tokenizer(Shown):
         return ids, counts
 
     def _encode(self, texts: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return what `encode` does, and the positions of special ids that no other ids can replace."""
+        """Return the ids and counts of `encode`, and the positions of special ids that no other ids can replace."""
         if not self.fast:
             ids, counts = self._encode_with_reference(texts, range(len(texts)))
             return ids, counts, self.special_positions(ids)
@@ -491,7 +491,7 @@ class Tokenizer(Shown):
     def _encode_with_reference(
         self, texts: pa.LargeStringArray, numbers: Sequence[int] | np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return what `encode` does, from the reference. Errors name a text by its number."""
+        """Return the ids and counts of `encode`, made by the reference. Errors name a text by its number."""
         arrays: list[np.ndarray] = []
         counts: list[int] = []
         for first in range(0, len(texts), REFERENCE_DOCUMENTS):

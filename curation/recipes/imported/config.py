@@ -99,7 +99,7 @@ def import_config(path: str, name: str = "recipe.yaml") -> Imported:
 
 
 def _read(path: str) -> tuple[Any, list[Entry], list[str]]:
-    """Return the module of the tool, the entries of the file, and remarks that concern all entries."""
+    """Return the module of the tool, the entries of the file, and notes that concern all entries."""
     suffix = Path(path).suffix.lower()
     if Path(path).exists() and not Path(path).is_file():
         raise RecipeError(f"{path} is a folder, a pipe or a device, expected {EXPECTED}")
@@ -280,7 +280,7 @@ def _input_lines(found: list[TranslatedEntry]) -> Iterator[str]:
 
 
 def _fits(key: str, content: dict[str, Any]) -> bool:
-    """Whether an input may have a setting: `extract` is for pages."""
+    """Return whether an input may have a setting: only inputs of web pages have `extract`."""
     return key != "extract" or content.get("format") == "warc"
 
 

@@ -97,7 +97,8 @@ def _inputs(content: Mapping[str, Any], place: str) -> Iterator[Entry]:
 
 
 def _of_streams(streams: list[dict[str, Any]]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yield the steps of all streams, each once. A step that some streams lack has a remark about it."""
+    """Yield the steps of all streams, each once. A step that some streams lack gets the setting `streams`: how many
+    streams have it."""
     found: dict[str, list[tuple[str, str, dict[str, Any]]]] = {}
     for number, stream in enumerate(streams):
         for step in _of_stream(stream, f"streams[{number}]"):

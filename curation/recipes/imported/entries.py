@@ -267,7 +267,7 @@ def tokenizer_name(name: str) -> str:
 
 
 def needs(*paths: str) -> str:
-    """Return the remark on a stage with `when`: it is left out until the user gives the settings at `paths`."""
+    """Return a note for a stage with `when`: the stage is left out until the user gives the settings at `paths`."""
     return f"left out until you give your file: --set {' --set '.join(f'{path}=...' for path in paths)}"
 
 
