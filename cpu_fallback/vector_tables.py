@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures repetition on the CPU, by hash tables and by loops with few branches that depend on the text.
 
-A table is cleared before each document, so slots need no mark of the document, and a new key needs no branch. It is
-only as large as its items need, and usually fits into the first-level cache. Arrays are those of `measures`.
+A table is cleared before each document, so slots need no mark of the document, and a new key needs no branch. A table
+is only as large as its items need, and usually fits into the first-level cache. `curation.kernels.measures` describes
+the arrays.
 
 Three of four 2-grams occur once in real text. A first table of bytes rejects most of these; few pass as possibly
 repeated. Only the 2-grams that pass are counted by their hashes.

@@ -179,7 +179,8 @@ def _allocate(size: int) -> "cp.cuda.MemoryPointer":
 
 
 def finish() -> None:
-    """Wait for the work of this thread's stream. Then its results are complete, and other threads may use them."""
+    """Wait for the work of this thread's stream. After this call, the results of this thread are complete, and other
+    threads may use them."""
     cp.cuda.get_current_stream().synchronize()
     _of_thread.work.is_complete, _of_thread.work = True, _Work()
 
@@ -235,8 +236,8 @@ def column_bytes(text: Any, *_: Any, **__: Any) -> int:
 
 def on_device(text_bytes: Callable[..., int] = column_bytes) -> Callable[[Callable[A, Value]], Callable[A, Value]]:
     """Decorate a function of the engine that works on the device: reserve memory for as much text as `text_bytes`
-    returns for its arguments, and give errors messages. Its results are complete when it returns. By default its first
-    argument is a text column."""
+    returns for its arguments, and give errors messages. The results are complete when the function returns. By default
+    its first argument is a text column."""
 
     def decorate(function: Callable[A, Value]) -> Callable[A, Value]:
         @wraps(function)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads slices into cuDF frames; converts frames from and to Arrow.
 
-The device decodes Parquet row groups if all wanted columns are strings, without nulls or malformed UTF-8. It also finds
-the documents of JSON Lines (`gpu_pipeline.json_lines`). The host's readers read everything else, with one transfer per
-batch; they report exactly which records are not documents.
+The device decodes Parquet row groups if all wanted columns are strings, without nulls or malformed UTF-8. The device
+also finds the documents of JSON Lines (`gpu_pipeline.json_lines`). The host's readers read everything else, with one
+transfer per batch; they report exactly which records are not documents.
 """
 
 import logging

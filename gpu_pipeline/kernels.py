@@ -93,7 +93,7 @@ def mark_items(solid, origin, start, end, by_character, stops, starts, counts):
 
 @cuda.jit(cache=True)
 def rank_rows(offsets, origin, starts, ranks, items):
-    """One thread per document: the number of items before it."""
+    """One thread per document: writes the number of items before the document."""
     row = cuda.grid(1)
     if row < offsets.size:
         i = offsets[row] - origin
@@ -324,7 +324,7 @@ def table_slots(words):
 
 
 def empty(like, dtype, *shape: int):
-    """Return an array on the device of `like`, not initialised. Its shape is passed as a tuple: for the shape 0, CuPy
+    """Return an array on the device of `like`, not initialised. The shape is passed as a tuple: for the shape 0, CuPy
     returns an array as long as `like`, without memory."""
     return np.empty_like(like, dtype, shape=(*shape,))
 

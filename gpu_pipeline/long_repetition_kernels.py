@@ -10,7 +10,7 @@ chunks           int64: its first chunk; masks (uint32) have a bit per word, and
 pieces, docs     int64: first piece of each long document, long document of each piece
 rows             int64: the row of each long document
 hashes           uint64, per word of the long documents: the hash of the n-gram that starts there
-group            int32, per word: the first word of the n-gram that stands for all equal ones; -1 - slot of that one
+group            int32, per word: where the n-gram that stands for all equal ones starts; -1 - slot if it starts here
 lowest           int32, per word where an n-gram that stands for others starts: their number, or the first visited one
 """
 
@@ -224,8 +224,8 @@ def note_seen(counts, starts, chunks, pieces, docs, repeated, visited, group, lo
 
 @cuda.jit(cache=True)
 def leave_chunks(n, seen, functions):
-    """One thread per chunk: writes where the walk enters the next chunk, four bits for each place where it can enter
-    this one."""
+    """One thread per chunk: writes where the walk enters the next chunk, four bits for each position where it can enter
+    this chunk."""
     c = cuda.grid(1)
     while c < seen.size:
         value = np.uint64(0)
@@ -259,7 +259,8 @@ def compose_functions(n, functions, composed):
 
 @cuda.jit(cache=True)
 def enter_functions(functions, entries, entries_of_each):
-    """One thread per FAN functions: writes where the walk enters each of them, given where it enters the first."""
+    """One thread per FAN functions: writes where the walk enters the chunks of each function, given where it enters the
+    first."""
     g = cuda.grid(1)
     while g < entries.size:
         state = np.int64(entries[at(g)])

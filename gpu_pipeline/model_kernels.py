@@ -328,7 +328,7 @@ def add_token_ngrams(codes, firsts, lasts, pieces, rows, end_code, settings, ind
 
 @cuda.jit(cache=True)
 def average_rows(dimensions, scratch, counts):
-    """One thread per document and dimension: the sum becomes the average."""
+    """One thread per document and dimension: divides the sum of the rows by their number."""
     k = cuda.grid(1)
     while k < counts.size * dimensions:
         row, d = k // dimensions, k % dimensions

@@ -33,8 +33,8 @@ ONE_FIRST = np.int64((1 << 32) + LAST_POSITION)  # one occurrence, at position 0
 
 @cuda.jit(device=True)
 def keep_of(items):
-    """Return a mask (uint32) of position bits for positions below `items`. It has one bit more than they need, so no
-    slot equals EMPTY."""
+    """Return a mask (uint32) of position bits for positions below `items`. The mask has one bit more than these
+    positions need, so no slot equals EMPTY."""
     keep = np.uint32(1)
     while np.int64(keep) <= items:
         keep = np.uint32(keep << np.uint32(1) | np.uint32(1))
@@ -43,8 +43,8 @@ def keep_of(items):
 
 @cuda.jit(device=True)
 def claim(slots, mask, keep, hashes, k):
-    """Return the item that stands for the hash of item `k`: `k` itself if no item with this hash claimed a slot
-    before."""
+    """Return the item that stands for all items with the hash of item `k`: `k` itself if no item with this hash claimed
+    a slot before."""
     hashed = np.uint64(hashes[at(k)])
     value = np.uint32(np.uint32(hashed >> np.uint64(32)) & ~keep | np.uint32(k))
     slot = np.uint64(hashed & mask)

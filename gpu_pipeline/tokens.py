@@ -2,7 +2,7 @@
 """Tokenises a cuDF string column: the device finds pre-tokens, looks up their ids, and adds the special ids.
 
 The host encodes instead if a tokenizer has no `FlatTables`, a document has more than MAX_BYTES, or a text gets the id
-of a special token. It also encodes pre-tokens above `token_kernels.MERGED_BYTES` that are no token. It checks one
+of a special token. The host also encodes pre-tokens above `token_kernels.MERGED_BYTES` that are no token. It checks one
 document in a thousand with the tokenizer's library.
 """
 

@@ -26,8 +26,8 @@ TEXT_BYTES, PLACE_BYTES, RECORD_BYTES = 24, 90, 110
 
 
 def _on_device(size: int, run: Callable[[], Any], on_cpu: Callable[[], Any]) -> Any:
-    """Return the result of `run`, which takes `size` bytes on the device; or that of `on_cpu` if the device has no
-    room."""
+    """Return the result of `run`, which takes `size` bytes on the device. If the device has no room, return the result
+    of `on_cpu`."""
     try:
         with memory().reserve(size):
             result = run()

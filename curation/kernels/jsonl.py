@@ -3,7 +3,7 @@
 
 A line is PLAIN if it is one object in valid UTF-8, with plain keys, each wanted key at most once, numbers that a double
 represents exactly, and no lone surrogate. Other lines are UNUSUAL: orjson parses them and decides. This parser may
-refuse a valid line, but never accepts an invalid one. It runs without the GIL and builds no Python objects.
+refuse a valid line, but never accepts an invalid one. The parser runs without the GIL and builds no Python objects.
 """
 
 import numpy as np

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counts the entries of a list that occur in texts: as hosts or their parent domains, as words, or as parts of the
-text. Both engines call this on the CPU.
+text. Both engines call this module on the CPU.
 
 Entries are 64-bit hashes in ascending order, `keys`, found by their first bits: `starts[b]` is the first key whose
 first bits are `b`. Words and parts are compared after folding: only letters and digits remain, in lower case.

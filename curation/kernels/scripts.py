@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts letters by script: Unicode's property Script, with the codes of ISO 15924. Both engines call this on the CPU.
+"""Counts letters by script: Unicode's property Script, with the codes of ISO 15924. Both engines call this module on
+the CPU.
 
 A letter is a character of a category L* whose script is neither Common nor Inherited. Marks, digits and the Japanese
 `ー`, which is Common, are no letters. ASCII is counted in blocks of 8 bytes.

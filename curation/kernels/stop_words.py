@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counts words of lists by language, such as stop words. A word costs one table look-up, for any number of lists. Both
-engines call this on the CPU.
+engines call this module on the CPU.
 
 A word is a maximal run of characters that are not white space, as in the measure `words`. With `endings`, a Korean word
 also counts as its longest ending that the list has: `정부는` as `는`.

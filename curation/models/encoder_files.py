@@ -167,8 +167,8 @@ def open_causal(model: str) -> CausalFiles:
 
 
 def check_folder(model: str) -> tuple[tuple[int, int], ...]:
-    """Return the times and sizes of the files of a model. They show whether a file was replaced. Raises InputError for
-    a folder that lacks a file."""
+    """Return the times and sizes of the files of a model. Times and sizes show whether a file was replaced. Raises
+    InputError for a folder that lacks a file."""
     folder = Path(model)
     if not folder.is_dir():
         _refuse(folder)

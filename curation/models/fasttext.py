@@ -104,7 +104,7 @@ def _model_path(model: str) -> Path:
 
 
 def _stamp(path: Path) -> tuple[int, int]:
-    """Return the time and the size of a file. They show whether the file was replaced."""
+    """Return the time and the size of a file. Time and size show whether the file was replaced."""
     try:
         status = path.stat()
     except OSError as error:
@@ -360,8 +360,8 @@ def _read_only(tables: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
 
 @lru_cache(MODELS_KEPT)
 def _scoring(model: Classifier, label: int) -> Classifier:
-    """Return the model for one label. It is the same object for all frames, since the GPU engine copies the tables of a
-    model once."""
+    """Return the model for one label. All frames get the same object, since the GPU engine copies the tables of a model
+    once."""
     settings, *others, tree = model.tables
     settings = settings.copy()
     settings[kernel.WANTED] = label

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds modules of the package `transformers` from the values of `config.json` and the tensors of safetensors.
 
-The package is never given a folder or a name. So it downloads nothing, and runs no code of a folder: it never gets the
-code, templates and adapters that a folder may have.
+The package is never given a folder or a name. So the package downloads nothing, and runs no code of a folder: it never
+gets the code, templates and adapters that a folder may have.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Static embeddings in the form of model2vec: a table with one vector per token, and the mean of the tokens of a text.
 
-They need neither a GPU nor PyTorch. The sum for the mean is taken in the order of the text, so every machine computes
-the same mean.
+Static embeddings need neither a GPU nor PyTorch. The sum for the mean is taken in the order of the text, so every
+machine computes the same mean.
 """
 
 from __future__ import annotations

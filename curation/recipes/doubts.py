@@ -85,8 +85,8 @@ def order_advice(recipe: Recipe) -> list[str]:
 
 
 def _movable(made: set[str], later: Sequence[tuple[str, Stage]]) -> list[str]:
-    """Return the filters among the `later` stages that can run first, since they judge the same texts and columns
-    there. Return none if these filters remove nothing. `made`: columns that the stages before write."""
+    """Return the filters among the `later` stages that can run before all of these stages: there, they judge the same
+    texts and columns. Return [] if these filters remove nothing. `made`: columns that the stages before write."""
     filters: dict[str, bool] = {}
     for name, stage in later:
         if isinstance(stage, Filter | Language):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The recipe: inputs, stages and outputs of a run. One YAML file, or the same structures in Python."""
+"""The recipe: inputs, stages and outputs of a run. A recipe is one YAML file, or the same structures in Python."""
 
 from __future__ import annotations
 

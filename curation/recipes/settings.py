@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shorthands inside a recipe, and settings (`PATH=VALUE`) that change it.
 
-Both work on the content of a recipe, the dictionaries from YAML, before the recipe is checked. A run stores and
-compares recipes with shorthands written out.
+Shorthands and settings work on the content of a recipe, the dictionaries from YAML, before the recipe is checked. A run
+stores and compares recipes with shorthands written out.
 """
 
 from __future__ import annotations

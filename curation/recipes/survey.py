@@ -271,8 +271,8 @@ def _by_folder(
     found: InputSurvey, entry: FilesInput, settings: Mapping[str, str], files: Sequence[SourceFile],
     read: Sequence[SourceFile], facts: dict[str, Facts],
 ) -> InputSurvey:  # fmt: skip
-    """Return the survey of a folder with several subfolders: one input per subfolder if these differ, and the other
-    form.
+    """Return the survey of a folder with several subfolders. It has one input per subfolder if these differ, and the
+    inputs without this choice as an `OtherForm`.
 
     files   all files of the folder
     read    those that an input reads

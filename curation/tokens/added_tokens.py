@@ -43,7 +43,8 @@ def with_renamed_tokens(content: dict[str, Any], texts: Collection[str]) -> dict
     """Return a tokenizer.json whose model has other names for these tokens, and no merges whose result or parts they
     are.
 
-    All ids stay. Added tokens keep their texts, so shorter added tokens are not found inside them.
+    The ids of all tokens stay the same. Added tokens keep their texts, so shorter added tokens are not found inside
+    them.
     """
     model = content["model"]
     tokens = model.get("vocab") or {}

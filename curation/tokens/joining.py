@@ -181,7 +181,8 @@ def refuse_existing(stem: Path, exceptions: Sequence[str] = ()) -> None:
 
 
 def is_of_stem(stem: Path, name: str) -> bool:
-    """Return whether `name` is the name of a pair of the stem. Its number has five digits; a date has eight."""
+    """Return whether `name` is the name of a pair of the stem. The number in the name of a pair has five digits; a date
+    has eight."""
     if stem.name.endswith(BARE):
         pattern = re.escape(stem.name.removesuffix(BARE)) + r"(_\d{5})?_document"
     else:

@@ -267,7 +267,8 @@ class Tokenizer(Shown):
     def special_piece(self, text: str) -> str:
         """Return a special token that would be among the ids of a text, "" if there is none.
 
-        There should be none: `load_tokenizer` refuses a tokenizer that cannot do without the token."""
+        No text should have such a token: `load_tokenizer` refuses a tokenizer that cannot encode the token's text by
+        other pieces."""
         ids = self._call_reference([text], [0])[0]
         positions = np.zeros(0, np.int64) if ids is None else self.special_positions(ids)
         return self.piece(int(ids[positions[0]])) if len(positions) else ""

@@ -2,7 +2,7 @@
 """Load vocabularies: tiktoken encodings, Hugging Face `tokenizer.json`, SentencePiece `.model`, and rank files.
 
 A loader returns the reference's `encode` and `decode`, and a function that builds a gigatoken object of the same
-vocabulary. Both encode special tokens spelled out in a text as plain text.
+vocabulary. The reference and gigatoken both encode special tokens spelled out in a text as plain text.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 
 Docstrings and help topics of the standard library come first, then the licences and descriptions of the installed
 packages (licence texts repeat across packages: real duplicates), then the packages' docstrings until the text is long
-enough. Source files are parsed, never imported. Parsing the standard library takes about two seconds on one core. Its
-tests are skipped: they would add a fifth more text, and take ten more seconds.
+enough. Source files are parsed, never imported. Parsing the standard library takes about two seconds on one core. The
+tests of the standard library are skipped: they would add a fifth more text, and take ten more seconds.
 """
 
 import ast

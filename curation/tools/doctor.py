@@ -73,7 +73,7 @@ def _numbers(seed: int) -> Iterator[int]:
 def generate_documents(count: int) -> list[str | None]:
     """Return `count` documents of many scripts and lengths, with nulls, repeated lines and near-duplicates.
 
-    They are the same on every machine and in every version. The last one is very long.
+    The documents are the same on every machine and in every version. The last document is very long.
     """
     numbers = _numbers(20)
     documents: list[str | None] = []
@@ -248,7 +248,7 @@ def _window_checks(engine: Engine, documents: Sequence[str | None]) -> Iterator[
 
 
 def _centroids(engine: Engine) -> list[np.ndarray]:
-    """Return the centres of four clusters. Their means are exact in any order of summation, so engines agree."""
+    """Return the centres of four clusters. The means are exact in any order of summation, so engines agree."""
     corners = np.eye(4, 6, dtype=np.float32)
     around = (np.arange(8 * 6, dtype=np.float32).reshape(8, 6) % 5 - 2) / 64
     return [engine.fit_centroids((corners + around[:, None]).reshape(-1, 6), 4, 10, 7)]
