@@ -30,7 +30,7 @@ def _empty_table(keys, items):
 
 @kernel
 def slot_of(keys, mask, hashed):
-    """Return the slot of a hash, and its key. The slot has this key or is free."""
+    """Return the slot of a hash, and the hash's key. The slot has this key or is free."""
     key = hashed if hashed != FREE else ZERO
     slot = key & mask
     while keys[slot] != key and keys[slot] != FREE:
@@ -195,7 +195,8 @@ def write_top(n, words, word_end, active, active_slot, repeated, counts, out, ro
 
 @kernel
 def write_duplicates(n, word_end, active, active_slot, repeated, counts, out, row):
-    """Walk through the n-grams greedily; a negative count marks an n-gram seen before."""
+    """Write the characters of duplicate n-grams, found by a greedy walk. A negative count marks an n-gram seen
+    before."""
     free = 0
     characters = 0
     for c in range(repeated):

@@ -56,7 +56,8 @@ def _first_of_range(keys: np.ndarray, rank: np.ndarray | None, workers: int) -> 
 
 
 def _first_on_device(keys: np.ndarray, rank: np.ndarray | None) -> np.ndarray:
-    """Sort by one radix sort per column, the most significant last; CuPy's lexsort is a slower comparison sort."""
+    """Return the leader of each row. There is one radix sort per column, the most significant last, since CuPy's
+    lexsort is a slower comparison sort."""
     dtype = position_type(len(keys))
     if len(keys) == 0:
         return np.zeros(0, dtype)

@@ -160,7 +160,7 @@ _of_thread = _OfThread()
 
 class _Owned:
     """Memory of a CuPy array. Python's garbage collector may free an array in any thread. If another thread made the
-    array, and the work of that thread is not complete, the whole device finishes first."""
+    array, and the work of that thread is not complete, the freeing thread first waits for the whole device."""
 
     __slots__ = ("memory", "work")
 

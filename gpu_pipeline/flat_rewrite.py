@@ -215,7 +215,8 @@ def step_bits(
 
 @kernel
 def changed_ascii(block, whitespace, lowercase):
-    """The block with its ASCII characters in lower case and, if white space collapses, as spaces."""
+    """Return the block with its ASCII capitals in lower case, and with spaces for ASCII white space if white space
+    collapses."""
     ascii_bytes = block & LOW_SEVEN
     if lowercase:
         block |= (mark_capitals(ascii_bytes) & ~block) >> np.uint64(2)

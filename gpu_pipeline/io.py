@@ -237,7 +237,7 @@ def _is_utf8(text: cudf.Series) -> bool:
 
 @on_device(lambda table: table.nbytes)
 def from_arrow(table: pa.Table) -> cudf.DataFrame:
-    """Texts take the way through page-locked memory."""
+    """Texts are copied through page-locked memory."""
     texts, others = {}, {}
     for field, column in zip(table.schema, table.columns, strict=True):
         if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
@@ -253,7 +253,7 @@ def from_arrow(table: pa.Table) -> cudf.DataFrame:
 
 
 def to_arrow(frame: cudf.DataFrame) -> pa.Table:
-    """Texts take the way through page-locked memory."""
+    """Texts are copied through page-locked memory."""
     texts = {name: string_array(frame[name]) for name in frame.columns if is_text(frame[name])}
     others = [name for name in frame.columns if name not in texts]
     rest = dict(zip(others, frame[others].to_arrow(preserve_index=False).columns, strict=True)) if others else {}

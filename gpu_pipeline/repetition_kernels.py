@@ -184,7 +184,8 @@ def visit(n, chunks, repeated, seen, visited, functions, entries):
 
 @cuda.jit(device=True)
 def walk_alone(n, words, word_end, base, groups, firsts, repeated):
-    """The greedy walk of `measures.write_duplicates`; returns its characters. `groups` has the group by position."""
+    """Return the characters of duplicate n-grams, found by the greedy walk on one thread. `groups` has the group of the
+    n-gram at each position."""
     free = characters = 0
     for k in range(words):
         if k >= free and has_bit(repeated, k):

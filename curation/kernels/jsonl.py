@@ -304,7 +304,8 @@ def _skip_key(data, i, end):
 
 @kernel
 def _skip_value(data, i, end):
-    """Position after any JSON value; -1 if it is not plain. `levels` has one bit per open level: 1 is an object."""
+    """Position after any JSON value; -1 if it is not plain. `levels` has a bit per level of nesting: 1 for an object, 0
+    for an array."""
     levels = np.uint64(0)
     depth = 0
     while True:

@@ -145,8 +145,9 @@ def line_start_bits(data, word):
 
 @kernel
 def fence_code(data, word, end):
-    """The code of a line that is a code fence (CommonMark, section 4.5), from its first word's start to its last one's
-    end: 4 * marks, plus OF_TILDES, plus BARE if no info string follows. 0 for another line."""
+    """Return the code of a line that is a code fence (CommonMark, section 4.5); 0 for another line. The code is 4 *
+    marks, plus OF_TILDES, plus BARE if no info string follows. `word` is the start of the first word, `end` the end of
+    the last one."""
     mark = byte_at(data, word)
     if mark != BACKTICK and mark != TILDE:
         return 0

@@ -87,8 +87,8 @@ def letter_counts(data: np.ndarray, offsets: np.ndarray) -> np.ndarray:
 
 
 def main_scripts(counts: np.ndarray) -> np.ndarray:
-    """Return the script with most letters in each text, as an index of MAIN, int16; -1 without letters. Among ties it
-    is the first of MAIN, whose codes are in alphabetical order."""
+    """Return the script with most letters in each text, as an index of MAIN, int16; -1 without letters. Of scripts with
+    equally many letters, the first of MAIN counts; its codes are in alphabetical order."""
     ranked = np.zeros((len(counts), len(MAIN)), np.int32)
     columns = {code: column for column, code in enumerate(MAIN)}
     known = [number for number, code in enumerate(CODES) if code in columns]

@@ -378,7 +378,7 @@ class Tokenizer(Shown):
         return [None if any(ids is None for ids in parts) else _joined(parts) for parts in ids_by_text]
 
     def _pieces(self, texts: Sequence[str]) -> Iterator[tuple[int, str]]:
-        """Yield (number of the text, piece) in order."""
+        """Yield the pieces of all texts in order, each as (number of the text, piece)."""
         for number, text in enumerate(texts):
             points = self._cut_points if len(text) > PIECE_CHARACTERS else None
             for piece in points.pieces(text) if points else [text]:

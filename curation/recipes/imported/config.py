@@ -212,7 +212,8 @@ def _translated(entry: Entry, settings: Settings, table: Mapping[str, Translator
 
 
 def _whole(value: Any) -> Any:
-    """Return a value with whole numbers as integers, since YAML of other tools may have 5.0."""
+    """Return a value in which floats such as 5.0 are integers, since YAML of other tools may have such floats for
+    counts."""
     if isinstance(value, dict):
         return {name: _whole(entry) for name, entry in value.items()}
     if isinstance(value, list | tuple):
