@@ -8,9 +8,9 @@ Each thread works on its own CUDA stream, the per-thread default stream. cuDF an
 other streams: results are the same, but less work overlaps.
 
 RMM frees memory on the stream of the thread that frees it, since CUDA's handle of the per-thread stream names no
-thread. Before, the work of other threads on that memory must be complete. So each function waits for its stream before
-it ends, also after errors. If a thread frees memory during the work of the thread that made it, it waits for the whole
-device (`_Owned`).
+thread. Before memory is freed, the work of other threads on it must be complete. So each function waits for its stream
+before it ends, also after errors. If a thread frees memory during the work of the thread that made it, it waits for the
+whole device (`_Owned`).
 
 A thread reserves memory before it works on a batch, and waits until the batches of other threads leave enough.
 """

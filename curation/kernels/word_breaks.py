@@ -239,7 +239,7 @@ def divides(pages, classes, code_point):
 @kernel
 def count_plain(block):
     """Return how many of eight bytes, counted from the first, are ASCII letters, digits, `_` or white space; 0 if a
-    byte is not ASCII. No rule of `table` is needed between such bytes."""
+    byte is not ASCII. No word of `table` ends between such bytes."""
     if block & HIGH_BITS != np.uint64(0):
         return 0
     digits = mark_range(block, np.uint64(0x5050505050505050), np.uint64(0x4646464646464646))

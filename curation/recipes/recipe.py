@@ -335,7 +335,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return f"<recipe {self.name or 'without name'}: {inputs}; {stages}; tokenizer {self.tokenizer.name}>"
 
     def _repr_html_(self) -> str:
-        """Return a title and a table of inputs, stages and tokenizer, in at most ten lines of HTML."""
+        """Return an HTML table of at most ten lines: the title, inputs, stages and the tokenizer."""
         paths = ", ".join(shown(entry.path) for entry in self.input[:SHOWN_INPUTS])
         more = f" and {len(self.input) - SHOWN_INPUTS:,} more" if len(self.input) > SHOWN_INPUTS else ""
         rows = [("input", f"{paths}{more}" or "none")]
