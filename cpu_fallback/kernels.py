@@ -245,8 +245,8 @@ def find_partitions(keys, partitions, out):
 def find_leaders(keys, rank, slots, leaders):
     """Write the leader of each row: open addressing over row numbers.
 
-    At the end of the first loop, a slot has the row with the smallest rank of its key, or the first row if `rank` is
-    empty. `leaders` holds slots during the first loop, rows after the second.
+    After the first loop, a slot has the row with the smallest rank of its key, or its first row without ranks.
+    `leaders` holds slots during the first loop, rows after the second.
     """
     size = np.uint64(len(slots))
     for row in range(len(keys)):

@@ -43,8 +43,8 @@ def keep_of(items):
 
 @cuda.jit(device=True)
 def claim(slots, mask, keep, hashes, k):
-    """Return the item that stands for all items with the hash of item `k`: `k` itself if no item with this hash claimed
-    a slot before."""
+    """Return the item that stands for all items with the hash of item `k`: the first one to claim a slot, so perhaps
+    `k` itself."""
     hashed = np.uint64(hashes[at(k)])
     value = np.uint32(np.uint32(hashed >> np.uint64(32)) & ~keep | np.uint32(k))
     slot = np.uint64(hashed & mask)

@@ -60,8 +60,8 @@ def find_literal(data, offsets, needle, starts, stops, counts):
 @kernel
 def find_marked(marked, offsets, first, starts, stops, counts):
     """Write the results of `find_literal` for texts with a mark before and after each separator. `first` is the
-    position of the first text in the data without marks. Return the row of the first empty separator, -1 without
-    any."""
+    position of the first text in the data without marks. Return the row of the first empty separator; -1 if no
+    separator is empty."""
     k = 0
     position = first
     for row in range(len(counts)):
