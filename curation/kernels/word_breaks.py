@@ -274,8 +274,8 @@ def class_after(data, i, end, pages, classes):
 
 @kernel
 def wrap_size(data, i, end, kind, pages, classes):
-    """Return the bytes of the line end at `i` with the spaces and tabs around it; 0 if it does more than wrap a span.
-    The character before `i` has the class `kind`."""
+    """Return the bytes of the line end at `i` with the spaces and tabs around it; 0 if no line end at `i` only wraps a
+    span. The character before `i` has the class `kind`."""
     k = skip_blanks(data, i, end)
     if k < end and byte_at(data, k) == CARRIAGE_RETURN:
         k += 1
