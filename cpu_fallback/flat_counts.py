@@ -75,7 +75,7 @@ def bits_before(masks, ranks, mask, offset):
 
 @kernel
 def has_bit(masks, offset):
-    """Whether a byte belongs to a word."""
+    """Return whether the byte at `offset` belongs to a character that is not white space, so to a word."""
     return masks[at(SOLID), at(offset) >> at(6)] >> at(offset & 63) & ONE != NO_BITS
 
 

@@ -171,8 +171,8 @@ def key_rows(data, offsets, valid, ngram, by_character, a, b, rows, pages, recor
 
 @kernel
 def sort_hashes(hashes, spare, bucket_ends):
-    """Sort 64-bit hashes into buckets of one hash on average, then by insertion. This is 9 times as fast as Numba's
-    sort, which takes over if the hashes are uneven."""
+    """Sort 64-bit hashes into buckets of one hash on average, then by insertion. This sort is 9 times as fast as
+    Numba's, which is used if the hashes are uneven."""
     count = np.uint64(len(hashes))
     bits = 1
     while 1 << bits < len(bucket_ends) and 1 << bits < len(hashes):
@@ -245,8 +245,8 @@ def find_partitions(keys, partitions, out):
 def find_leaders(keys, rank, slots, leaders):
     """Write the leader of each row: open addressing over row numbers.
 
-    A slot ends with the row of the smallest rank of its key, or with the first row if `rank` is empty. `leaders` holds
-    slots during the first loop, rows after the second.
+    After the first loop, a slot has the row with the smallest rank of its key, or its first row without ranks.
+    `leaders` holds slots during the first loop, rows after the second.
     """
     size = np.uint64(len(slots))
     for row in range(len(keys)):

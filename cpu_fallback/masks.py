@@ -205,8 +205,8 @@ def append_positions(mask, first, out, count):
 
 @kernel
 def append_few_positions(mask, first, out, count):
-    """Do what `append_positions` does, for masks with mostly up to three bits. `out` needs three more items than
-    positions."""
+    """Append positions to `out` as `append_positions` does, but faster for masks with mostly up to three bits. `out`
+    needs three more items than positions."""
     after = count + count_bits(mask)
     for k in range(3):
         out[np.uint64(count + k)] = first + lowest_bit(mask)

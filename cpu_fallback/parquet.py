@@ -19,7 +19,8 @@ class ParquetFile(NamedTuple):
     descriptor: int
 
     def write(self, table: pa.Table) -> None:
-        """Append the rows, and let the system write them to the disk in the background. No frame is returned."""
+        """Append the rows, and let the system write them to the disk in the background. Unlike the GPU engine, return
+        no frame."""
         self.writer.write(table)
         begin_sync(self.descriptor)
 

@@ -9,7 +9,7 @@ SLACK = 8  # bytes after the output that a copy may overwrite
 
 @kernel
 def copy_contents(data, spans, out, offsets):
-    """Write the contents of units one after the other, and the end of each."""
+    """Write the contents of units one after the other, and where each content ends."""
     o = 0
     for k in range(len(spans)):
         o = copy_span(data, spans[k, 1], spans[k, 2], out, o)

@@ -267,9 +267,10 @@ def _short_key(rest, num_bytes):
 
 @kernel
 def load_words(data, words, edges, last_block, pending, short_words):
-    """Write what `hash_words` needs, for each word: `last_block`, its last whole block of eight bytes, with the blocks
-    before it hashed into it, and `pending`, the bytes after that block. Write `short_words` (uint32), the keys of
-    `_short_key`.  Eight bytes are read even for a shorter word, since a branch on the length cannot be predicted.
+    """Write the numbers that `hash_words` needs for each word. `last_block` is its last whole block of eight bytes,
+    with the blocks before it hashed into it; `pending` has the bytes after that block. Write `short_words` (uint32),
+    the keys of `_short_key`. Eight bytes are read even for a shorter word, since a branch on the length cannot be
+    predicted.
     """
     safe = words  # words with eight readable bytes after them
     while safe > 0 and edges[at(2 * safe - 1)] + 8 > len(data):
@@ -303,7 +304,7 @@ def load_words(data, words, edges, last_block, pending, short_words):
 
 @kernel
 def hash_words(words, edges, pending, word_hash):
-    """Replace the last blocks in `word_hash` by the hashes of the words, those of `words.finish_word`."""
+    """Replace the last blocks in `word_hash` by the hashes of the words, as `words.finish_word` returns them."""
     for w in range(at(words)):
         num_bytes = edges[at(2) * w + ONE] - edges[at(2) * w]
         whole = NO_BITS - at(num_bytes >= 8)
@@ -383,7 +384,7 @@ def _load_upto8(data, i, count):
 
 @kernel
 def _hash_bytes(data, start, end):
-    """Return a hash of data[start:end], 16 bytes per multiplication. It is compared only within a document."""
+    """Return a hash of data[start:end], 16 bytes per multiplication. Hashes are compared only within a document."""
     state = at(end - start) * GOLDEN
     i = start
     while end - i > 16:
@@ -396,8 +397,8 @@ def _hash_bytes(data, start, end):
 
 @kernel
 def _has_letters(data, i, end, pages, records, lanes):
-    """Whether a line has enough letters for a line of prose. They are usually its first characters, so the search is
-    short."""
+    """Whether a line has enough letters for a line of prose. The letters are usually the first characters of the line,
+    so the search is short."""
     letters = 0
     while i < end and letters < PROSE_LETTERS:
         byte = byte_at(data, i)

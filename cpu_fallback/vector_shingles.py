@@ -55,9 +55,9 @@ def _find_words(data, start, end, pages, records, flags, edges):
 
 @kernel
 def _load_words(data, words, edges, last_block, pending):
-    """Write for each word `last_block`, its last whole block of eight bytes, with the blocks before it hashed into it,
-    and `pending`, the bytes after that block, both big-endian. Eight bytes are read even for a shorter word, since a
-    branch on the length cannot be predicted."""
+    """Write two big-endian numbers for each word. `last_block` is its last whole block of eight bytes, with the blocks
+    before it hashed into it; `pending` has the bytes after that block. Eight bytes are read even for a shorter word,
+    since a branch on the length cannot be predicted."""
     safe = words  # words with eight readable bytes after them
     while safe > 0 and edges[at(2 * safe - 1)] + 8 > len(data):
         safe -= 1

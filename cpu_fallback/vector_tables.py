@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures repetition on the CPU, by hash tables and by loops with few branches that depend on the text.
 
-A table is cleared before each document, so slots need no mark of the document, and a new key needs no branch. It is
-only as large as its items need, and usually fits into the first-level cache. Arrays are those of `measures`.
+A table is cleared before each document, so slots need no mark of the document, and a new key needs no branch. A table
+is only as large as its items need, and usually fits into the first-level cache. `curation.kernels.measures` describes
+the arrays.
 
 Three of four 2-grams occur once in real text. A first table of bytes rejects most of these; few pass as possibly
 repeated. Only the 2-grams that pass are counted by their hashes.
@@ -29,7 +30,7 @@ def _empty_table(keys, items):
 
 @kernel
 def slot_of(keys, mask, hashed):
-    """Return the slot of a hash, and its key. The slot has this key or is free."""
+    """Return the slot of a hash, and the hash's key. The slot has this key or is free."""
     key = hashed if hashed != FREE else ZERO
     slot = key & mask
     while keys[slot] != key and keys[slot] != FREE:
@@ -194,7 +195,8 @@ def write_top(n, words, word_end, active, active_slot, repeated, counts, out, ro
 
 @kernel
 def write_duplicates(n, word_end, active, active_slot, repeated, counts, out, row):
-    """Walk through the n-grams greedily; a negative count marks an n-gram seen before."""
+    """Write the characters of duplicate n-grams, found by a greedy walk. A negative count marks an n-gram seen
+    before."""
     free = 0
     characters = 0
     for c in range(repeated):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the records of windows (`curation.kernels.spans`), text by text, and the verdicts on them by hash tables."""
+"""Finds the records of windows (`curation.kernels.spans`), text by text. Hash tables find which records are equal."""
 
 import numpy as np
 

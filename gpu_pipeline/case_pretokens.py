@@ -9,7 +9,7 @@ word makes this function constant. Functions are composed, 32 at a time, so each
 enters it. Words, planes and windows are those of `gpu_pipeline.pretokens`.
 
 Two questions look ahead without a limit, and `Runs` answers them: whether capitals end a word, and whether another line
-break follows in white space. It has runs of capitals, of white space, and of all other characters.
+break follows in white space. Here `Runs` has runs of capitals, of white space, and of all other characters.
 
 With U, B and L for capitals, other letters or marks, and lower-case letters, a word is `[UB]*[BL]+|[UB]+[BL]*`. By the
 backtracking of this expression, a U starts a pre-token in two cases: the last U or L before it is an L; or a B is
@@ -117,7 +117,7 @@ def _step_in_word(state, before, number):
 
 @kernel
 def _step_at_other(windows, k, state, before, data, first, end):
-    """Do what `_step` does, for punctuation and symbols."""
+    """Return the results of `_step` for a punctuation character or symbol at bit `k`."""
     i = first + k
     byte = utf8.byte_at(data, i)
     if byte == APOSTROPHE and (state == UPPERS or state == LOWERS):

@@ -56,7 +56,8 @@ def _first_of_range(keys: np.ndarray, rank: np.ndarray | None, workers: int) -> 
 
 
 def _first_on_device(keys: np.ndarray, rank: np.ndarray | None) -> np.ndarray:
-    """Sort by one radix sort per column, the most significant last; CuPy's lexsort is a slower comparison sort."""
+    """Return the leader of each row. There is one radix sort per column, the most significant last, since CuPy's
+    lexsort is a slower comparison sort."""
     dtype = position_type(len(keys))
     if len(keys) == 0:
         return np.zeros(0, dtype)
@@ -75,7 +76,8 @@ def _first_on_device(keys: np.ndarray, rank: np.ndarray | None) -> np.ndarray:
 
 
 def _common_of_batch(hashes: np.ndarray, offsets: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Only the hashes of documents in these pairs are copied to the device; adjacent documents share one copy."""
+    """Return the number of common hashes of each pair of documents. Only the hashes of these documents are copied to
+    the device; adjacent documents share one copy."""
     rows, positions = np.unique(np.concatenate([left, right]), return_inverse=True)
     groups = np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1)
     packed = np.concatenate([hashes[offsets[group[0]] : offsets[group[-1] + 1]] for group in groups])

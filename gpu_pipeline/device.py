@@ -8,9 +8,9 @@ Each thread works on its own CUDA stream, the per-thread default stream. cuDF an
 other streams: results are the same, but less work overlaps.
 
 RMM frees memory on the stream of the thread that frees it, since CUDA's handle of the per-thread stream names no
-thread. Before, the work of other threads on that memory must be complete. So each function waits for its stream before
-it ends, also after errors. If a thread frees memory during the work of the thread that made it, it waits for the whole
-device (`_Owned`).
+thread. Before memory is freed, the work of other threads on it must be complete. So each function waits for its stream
+before it ends, also after errors. If a thread frees memory during the work of the thread that made it, it waits for the
+whole device (`_Owned`).
 
 A thread reserves memory before it works on a batch, and waits until the batches of other threads leave enough.
 """
@@ -40,7 +40,7 @@ BATCH_SHARE = 16
 MIN_BATCH_BYTES = 4 << 20  # what a smaller batch reserves
 POOL_PERCENT = 90  # of the memory that is free at the start; contexts and kernels of the process take the rest
 KEEP_ALL = (1 << 64) - 1  # bytes that a pool does not give back to the driver while the process runs
-LOST = re.compile(  # in messages in lower case without "_": of CUDA's runtime, and of its driver
+LOST = re.compile(  # errors of CUDA's runtime and driver, in lower case without "_"
     "cudaerror(illegaladdress|launchfail|launchtimeout|eccuncorrectable|hardwarestackerror|illegalinstruction|"
     "misalignedaddress|nvlinkuncorrectable|devicesunavailable|deviceunavailable|contextisdestroyed|assert|nodevice|"
     "unknown)"
@@ -160,7 +160,7 @@ _of_thread = _OfThread()
 
 class _Owned:
     """Memory of a CuPy array. Python's garbage collector may free an array in any thread. If another thread made the
-    array, and the work of that thread is not complete, the whole device finishes first."""
+    array, and the work of that thread is not complete, the freeing thread first waits for the whole device."""
 
     __slots__ = ("memory", "work")
 
@@ -179,7 +179,8 @@ def _allocate(size: int) -> "cp.cuda.MemoryPointer":
 
 
 def finish() -> None:
-    """Wait for the work of this thread's stream. Then its results are complete, and other threads may use them."""
+    """Wait for the work of this thread's stream. After this call, the results of this thread are complete, and other
+    threads may use them."""
     cp.cuda.get_current_stream().synchronize()
     _of_thread.work.is_complete, _of_thread.work = True, _Work()
 
@@ -235,8 +236,8 @@ def column_bytes(text: Any, *_: Any, **__: Any) -> int:
 
 def on_device(text_bytes: Callable[..., int] = column_bytes) -> Callable[[Callable[A, Value]], Callable[A, Value]]:
     """Decorate a function of the engine that works on the device: reserve memory for as much text as `text_bytes`
-    returns for its arguments, and give errors messages. Its results are complete when it returns. By default its first
-    argument is a text column."""
+    returns for its arguments, and give errors messages. The results are complete when the function returns. By default
+    its first argument is a text column."""
 
     def decorate(function: Callable[A, Value]) -> Callable[A, Value]:
         @wraps(function)

@@ -22,8 +22,8 @@ ALL_BITS = 0xFFFFFFFF
 
 @cuda.jit(device=True)
 def lane_bytes(data, blocks, i, end, lane):
-    """Return eight bytes of a text per lane, from `i`, which is eight more than in the lane before. Each lane loads one
-    aligned block and gets the next block from its neighbour. The text ends at `end`; bytes outside it are
+    """Return the eight bytes of a text from `i` on. In each lane, `i` is eight more than in the lane before. Each lane
+    loads one aligned block and gets the next block from its neighbour. The text ends at `end`; bytes outside it are
     unspecified."""
     block = i >> 3
     whole = block >= lane and 8 * (block - lane + LANES + 1) <= end  # those of all lanes
@@ -139,5 +139,6 @@ def copied_documents(text: DocumentBytes, form_row, form: DocumentBytes, starts,
 
 
 def mark_edited(text: DocumentBytes, other: DocumentBytes, pieces, rows, edited) -> None:
-    """Set `edited` for documents that differ from those of `other`; only documents of the same size have pieces."""
+    """Set `edited` for each document that differs from its counterpart in `other`. Only documents of the same size have
+    pieces, so only these are compared."""
     kernels.launch(compare_pieces, LANES * rows.size, *text, *other, pieces, rows, edited)

@@ -41,7 +41,7 @@ def ascii_classes(drop: int, fold: int) -> tuple[int, ...]:
 
 
 def ignored_ascii(fold: int) -> tuple[int, ...]:
-    """ASCII bytes that do not decide on the case of a sigma."""
+    """Return the class of the ASCII bytes that do not decide the form of a nearby sigma, as two numbers (`_halves`)."""
     flags = tables.load_tables().flags[:ASCII_END].astype(np.int64)
     return _halves((flags & tables.CASE_IGNORABLE != 0) & (flags & fold == 0))
 
@@ -147,7 +147,7 @@ def ascii_bits(block, inside, whitespace, classes):
 
 @kernel
 def marks_of(bits):
-    """The mark of byte k for each bit k (0 to 7)."""
+    """Return eight bytes as a uint64: the mark (the top bit) of byte k is bit k of `bits`."""
     each = np.uint64(bits) * np.uint64(0x0101010101010101) & np.uint64(0x8040201008040201)
     return (each + np.uint64(0x7F7F7F7F7F7F7F7F)) & HIGH_BITS
 
@@ -215,7 +215,8 @@ def step_bits(
 
 @kernel
 def changed_ascii(block, whitespace, lowercase):
-    """The block with its ASCII characters in lower case and, if white space collapses, as spaces."""
+    """Return the block with its ASCII capitals in lower case, and with spaces for ASCII white space if white space
+    collapses."""
     ascii_bytes = block & LOW_SEVEN
     if lowercase:
         block |= (mark_capitals(ascii_bytes) & ~block) >> np.uint64(2)

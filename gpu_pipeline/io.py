@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads slices into cuDF frames; converts frames from and to Arrow.
 
-The device decodes Parquet row groups if all wanted columns are strings, without nulls or malformed UTF-8. It also finds
-the documents of JSON Lines (`gpu_pipeline.json_lines`). The host's readers read everything else, with one transfer per
-batch; they report exactly which records are not documents.
+The device decodes Parquet row groups if all wanted columns are strings, without nulls or malformed UTF-8. The device
+also finds the documents of JSON Lines (`gpu_pipeline.json_lines`). The host's readers read everything else, with one
+transfer per batch; they report exactly which records are not documents.
 """
 
 import logging
@@ -151,7 +151,8 @@ def _read_groups(
 
 
 def _locations(groups: RowGroups, row: int) -> list[Location]:
-    """The starts of the files of row groups that begin at `row`."""
+    """Return the location of the first document of each file range in `groups`; the documents are numbered from
+    `row`."""
     locations = []
     for number, file_range in enumerate(groups.ranges):
         locations.append(Location(row, groups.first_range + number, 0))
@@ -236,7 +237,7 @@ def _is_utf8(text: cudf.Series) -> bool:
 
 @on_device(lambda table: table.nbytes)
 def from_arrow(table: pa.Table) -> cudf.DataFrame:
-    """Texts take the way through page-locked memory."""
+    """Texts are copied through page-locked memory."""
     texts, others = {}, {}
     for field, column in zip(table.schema, table.columns, strict=True):
         if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
@@ -252,7 +253,7 @@ def from_arrow(table: pa.Table) -> cudf.DataFrame:
 
 
 def to_arrow(frame: cudf.DataFrame) -> pa.Table:
-    """Texts take the way through page-locked memory."""
+    """Texts are copied through page-locked memory."""
     texts = {name: string_array(frame[name]) for name in frame.columns if is_text(frame[name])}
     others = [name for name in frame.columns if name not in texts]
     rest = dict(zip(others, frame[others].to_arrow(preserve_index=False).columns, strict=True)) if others else {}

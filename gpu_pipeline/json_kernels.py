@@ -122,8 +122,8 @@ def scan_lines(
 
 @cuda.jit(cache=True)
 def copy_texts(data, newlines, line_ranks, copied, escapes, ranks, text_starts, text_ends, shifts, out):
-    """One thread per byte of a text: writes its output. `shifts` are differences between positions in the output of all
-    strings and in the output of texts."""
+    """One thread per byte of a text: writes the output of this byte. `shifts` are differences between positions in the
+    output of all strings and in the output of texts."""
     i = cuda.grid(1)
     while i < data.size:
         c, bit = i >> 5, np.uint32(1 << (i & 31))

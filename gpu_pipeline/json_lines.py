@@ -21,7 +21,7 @@ from gpu_pipeline.json_kernels import BlockLines, find_lines
 log = logging.getLogger(__name__)
 
 MIN_BYTES = 1 << 20  # the host parses fewer in a millisecond
-MAX_BYTES = (1 << 31) - 1  # places of quotes are 32 bits
+MAX_BYTES = (1 << 31) - 1  # positions of quotes have 32 bits
 
 
 @cache
@@ -40,7 +40,8 @@ def _find(data: np.ndarray, file: SourceFile) -> BlockLines:
 def parse_lines(
     data: np.ndarray, count: int, offset: int, file: SourceFile, first_row: int, first_line: int
 ) -> Documents:
-    """Do what `lines.parse_lines` does; the table is a cuDF frame if the device parsed the lines."""
+    """Parse JSON Lines as `lines.parse_lines` does. If the device parsed the lines, the table of documents is a cuDF
+    frame."""
     if not MIN_BYTES <= data.size <= MAX_BYTES:
         return lines.parse_lines(data, count, offset, file, first_row, first_line)
     try:

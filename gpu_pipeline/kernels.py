@@ -93,7 +93,7 @@ def mark_items(solid, origin, start, end, by_character, stops, starts, counts):
 
 @cuda.jit(cache=True)
 def rank_rows(offsets, origin, starts, ranks, items):
-    """One thread per document: the number of items before it."""
+    """One thread per document: writes the number of items before the document."""
     row = cuda.grid(1)
     if row < offsets.size:
         i = offsets[row] - origin
@@ -324,7 +324,7 @@ def table_slots(words):
 
 
 def empty(like, dtype, *shape: int):
-    """Return an array on the device of `like`, not initialised. Its shape is passed as a tuple: for the shape 0, CuPy
+    """Return an array on the device of `like`, not initialised. The shape is passed as a tuple: for the shape 0, CuPy
     returns an array as long as `like`, without memory."""
     return np.empty_like(like, dtype, shape=(*shape,))
 
@@ -335,7 +335,8 @@ def zeros(like, dtype, *shape: int):
 
 
 def entries_of(n: int, functions):
-    """Return where a walk enters each of the chunks with these functions (int32), if it enters the first chunk at 0.
+    """Return where a walk enters each chunk (int32), if it enters the first chunk at 0. `functions` has one function
+    per chunk.
 
     n           number of places where it can enter a chunk, at most 16
     functions   uint64: where it leaves each chunk, four bits for each of these places

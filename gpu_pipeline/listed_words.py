@@ -20,7 +20,7 @@ FUNCTION_WORD = 1 << NUM_STOP_WORDS
 
 
 def list_words() -> tuple[np.uint64, np.ndarray, np.ndarray, np.ndarray]:
-    """Return a perfect hash of the listed words. It has a multiplier, and per slot (uint64) the key, the key with
+    """Return a perfect hash of the listed words. The hash has a multiplier, and per slot (uint64) the key, the key with
     CASE_OF_FOUR, and the word's bits. Each stop word of Gopher has its own bit; English function words share one
     bit."""
     words = list(dict.fromkeys(GOPHER_STOP_WORDS + ENGLISH_FUNCTION_WORDS))

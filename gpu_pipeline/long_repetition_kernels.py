@@ -9,9 +9,9 @@ starts           int64: its first word among those of all long documents
 chunks           int64: its first chunk; masks (uint32) have a bit per word, and a chunk more than they need
 pieces, docs     int64: first piece of each long document, long document of each piece
 rows             int64: the row of each long document
-hashes, group, lowest   per word of the long documents: the hash (uint64) of the n-gram that starts there; the word at
-                 which the n-gram that stands for all equal ones starts, or -1 - its slot for that one; and for that one
-                 how many more there are, or where the first visited one is (both int32)
+hashes           uint64, per word of the long documents: the hash of the n-gram that starts there
+group            int32, per word: where the n-gram that stands for all equal ones starts; -1 - slot if it starts here
+lowest           int32, per word where an n-gram that stands for others starts: their number, or the first visited one
 """
 
 import numpy as np
@@ -43,8 +43,8 @@ FAN = 32  # functions of chunks that one thread composes
 
 @cuda.jit(device=True)
 def claim_slot(slots, mask, keep, hashes, k):
-    """Return the item that stands for the hash of item `k`; -1 - its slot if `k` stands for itself. A slot is read
-    before it is claimed, since most items of a long document repeat."""
+    """Return the item that stands for all items with the hash of item `k`; if this is `k` itself, return -1 - its slot.
+    A slot is read before it is claimed, since most items of a long document repeat."""
     hashed = np.uint64(hashes[at(k)])
     value = np.uint32(np.uint32(hashed >> np.uint64(32)) & ~keep | np.uint32(k))
     slot = np.uint64(hashed & mask)
@@ -61,8 +61,8 @@ def claim_slot(slots, mask, keep, hashes, k):
 
 @cuda.jit(device=True)
 def leader_of(number):
-    """Take the number of the first lane that has one; return the lanes with this number, and the first of these lanes.
-    Negative numbers count as none."""
+    """Return the lanes with the same number as the first lane that has a number, and this first lane. A lane with a
+    negative number has none."""
     votes = np.uint32(cuda.ballot_sync(ALL_LANES, number >= 0))
     leader = lowest_bit(votes) if votes else 0
     wanted = cuda.shfl_sync(ALL_LANES, number, leader)
@@ -153,8 +153,8 @@ def prepare_ngrams(
     firsts, counts, starts, chunks, pieces, docs, slot_starts, all_slots, n, word_hash, active, repeated, group, hashes,
     following,
 ):  # fmt: skip
-    """Free the slots of the n-grams, and hash the (n + 1)-grams whose two n-grams repeat. Those (n + 1)-grams have a
-    bit in `following`."""
+    """Empty the slots of the n-grams, and hash the (n + 1)-grams whose two n-grams repeat. Set a bit of `following` for
+    each of these (n + 1)-grams."""
     lane, piece = cuda.grid(1) % LANES, cuda.grid(1) // LANES
     while piece < docs.size:
         doc = docs[piece]
@@ -199,8 +199,8 @@ def note_visits(counts, starts, chunks, pieces, docs, visited, group, lowest):
 
 @cuda.jit(cache=True)
 def note_seen(counts, starts, chunks, pieces, docs, repeated, visited, group, lowest, seen, changed):
-    """Set the bits of n-grams that equal an earlier visited n-gram. `changed` becomes True for a document if the bit of
-    a visited n-gram changed."""
+    """Update `seen`, which marks n-grams that equal an earlier visited n-gram. If this changes the bit of a visited
+    n-gram, `changed` becomes True for its document."""
     lane, piece = cuda.grid(1) % LANES, cuda.grid(1) // LANES
     while piece < docs.size:
         doc = docs[piece]
@@ -224,8 +224,8 @@ def note_seen(counts, starts, chunks, pieces, docs, repeated, visited, group, lo
 
 @cuda.jit(cache=True)
 def leave_chunks(n, seen, functions):
-    """One thread per chunk: writes where the walk enters the next chunk, four bits for each place where it can enter
-    this one."""
+    """One thread per chunk: writes where the walk enters the next chunk, four bits for each position where it can enter
+    this chunk."""
     c = cuda.grid(1)
     while c < seen.size:
         value = np.uint64(0)
@@ -259,7 +259,8 @@ def compose_functions(n, functions, composed):
 
 @cuda.jit(cache=True)
 def enter_functions(functions, entries, entries_of_each):
-    """One thread per FAN functions: writes where the walk enters each of them, given where it enters the first."""
+    """One thread per FAN functions: writes where the walk enters the chunks of each function, given where it enters the
+    first."""
     g = cuda.grid(1)
     while g < entries.size:
         state = np.int64(entries[at(g)])
@@ -282,7 +283,8 @@ def visit_chunks(n, repeated, seen, entries, visited):
 def add_duplicates(
     firsts, counts, chunks, pieces, docs, rows, row_ranks, n, word_end, visited, seen, out
 ):  # fmt: skip
-    """Add the characters of the n-grams that the walk visits and has seen before."""
+    """Add the characters of the visited n-grams that equal an earlier visited n-gram to the measure of duplicate
+    n-grams."""
     lane, piece = cuda.grid(1) % LANES, cuda.grid(1) // LANES
     while piece < docs.size:
         doc = docs[piece]

@@ -90,7 +90,7 @@ COUNT_BITS, COUNT_MASK = 10, 0x3FF  # of a count up to WORD_PIECE
 
 @cuda.jit(device=True)
 def warp_sum(value):
-    """The sum over the threads of the warp, in each of them."""
+    """Return in each thread of the warp the sum of `value` over all its threads."""
     lanes = LANES >> 1
     while lanes:
         value += cuda.shfl_xor_sync(ALL_LANES, value, lanes)
@@ -100,7 +100,7 @@ def warp_sum(value):
 
 @cuda.jit(device=True)
 def warp_max(value):
-    """The largest value of a warp, in each of its lanes."""
+    """Return in each lane of the warp the largest `value` of all its lanes."""
     lanes = LANES >> 1
     while lanes:
         value = max(value, cuda.shfl_xor_sync(ALL_LANES, value, lanes))
@@ -110,7 +110,7 @@ def warp_max(value):
 
 @cuda.jit(device=True)
 def warp_or(value):
-    """The bits that any lane of a warp has, in each of its lanes."""
+    """Return in each lane of the warp the bits of `value` that are set in any of its lanes."""
     lanes = LANES >> 1
     while lanes:
         value |= cuda.shfl_xor_sync(ALL_LANES, value, lanes)
@@ -127,7 +127,7 @@ def rank(bits, ranks, mask, i):
 
 @cuda.jit(device=True)
 def row_rank(bits, ranks, i):
-    """Return what `rank` returns, for one mask with its ranks."""
+    """Return the number of bits of one mask before the byte `origin` + i; `ranks` are those of this mask."""
     c = np.uint32(i) >> np.uint32(5)
     below = np.uint32(bits[c] & bits_below(np.int32(i & 31)))
     return np.int32(ranks[c] + np.int32(cuda.popc(below)))
@@ -374,7 +374,8 @@ def measure_words(
 
 @cuda.jit(device=True)
 def numbered(hashed, number):
-    """Return the hash of part number `number`. The sum over all parts is the hash of the word or line."""
+    """Return the hash of a part of a word or line, mixed with the part's number. The hash of the word or line is the
+    sum of these hashes over all parts."""
     return np.uint64(mix64(np.uint64(combine64(np.uint64(hashed), np.uint64(number)))))
 
 

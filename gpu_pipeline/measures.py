@@ -140,14 +140,15 @@ def _measure_lines(
 
 
 def _in_classes(counts: cp.ndarray, limits: Sequence[int]) -> list[cp.ndarray]:
-    """Divide documents with items into classes by their number of items: up to the first limit, up to the second, ...,
-    above all limits."""
+    """Divide documents with items into classes by their number of items. A class ends at each of `limits`; the last
+    class has the documents above all limits."""
     bounds = [0, *limits, LARGEST]
     return [cp.flatnonzero((counts > low) & (counts <= high)) for low, high in itertools.pairwise(bounds)]
 
 
 def _table(counts: cp.ndarray) -> tuple[cp.ndarray, cp.ndarray]:
-    """Allocate one table per document of `counts` items; return the start of each table, and all tables, empty."""
+    """Allocate an empty hash table for each document, by its number of items in `counts`. Return the start of each
+    table, and one array with all tables."""
     starts = kernels.starts_of(kernels.table_slots(counts))
     return starts, cp.full(int(starts[-1]), repetition.EMPTY, np.uint32)
 
@@ -227,7 +228,8 @@ class _Long(NamedTuple):
 
 
 def _visit(n: int, repeated: cp.ndarray, seen: cp.ndarray, visited: cp.ndarray) -> None:
-    """Mark the n-grams that the walk visits, provided that `seen` is right."""
+    """Mark the n-grams that the greedy walk visits, if `seen` marks exactly those that equal an earlier visited
+    n-gram."""
     functions = cp.empty(seen.size, np.uint64)
     kernels.launch(long_repetition.leave_chunks, seen.size, n, seen, functions)
     entries = kernels.entries_of(n, functions)
@@ -260,8 +262,8 @@ def _count_long(
     spans: WordSpans, plan: MeasureParts, counts: cp.ndarray, rows: cp.ndarray, word_hash: cp.ndarray,
     word_end: cp.ndarray, top_characters: cp.ndarray, out: cp.ndarray,
 ) -> cp.ndarray:  # fmt: skip
-    """Do what `_count_words` does for documents that are too long for a block; return those whose greedy walk did not
-    settle."""
+    """Write the measures of `_count_words` for documents that are too long for a block; return those whose greedy walk
+    did not settle."""
     counts, firsts = counts[rows], spans.row_ranks[WORD][rows].astype(np.int64)
     starts, chunks = kernels.starts_of(counts), kernels.starts_of(counts // 32 + 2)
     long = _Long(firsts, counts, starts, chunks, *pieces_of(counts, long_repetition.PIECE))

@@ -39,7 +39,7 @@ BYTE_PIECE, TOKEN_PIECE = 512, 256  # bytes and tokens of a document that one wa
 LABEL_BYTES = 9  # bytes of a token that show whether it is a label
 HASHED_BYTES = 4096  # longer tokens have no hash for word n-grams here: the CPU engine takes their documents
 WORD, BEGIN, END = 0, 1, 2  # kinds of words of a sentence
-HAS_END, HAS_LABEL = 0, 1  # places in `flags`
+HAS_END, HAS_LABEL = 0, 1  # positions in `flags`
 
 
 # Tokens
@@ -133,8 +133,8 @@ def copy_windows(data, starts, out_starts, out):
 
 @cuda.jit(device=True)
 def push(queue, count, number, pairs):
-    """Append the rows of the warp's threads, except negative ones, to the queue of `count` rows; return the queue's new
-    length. A row has `pairs` pairs of weights; the queue has where it starts."""
+    """Append the row of each thread of the warp to the queue of `count` rows; return the queue's new length. A negative
+    row is skipped. The queue has the position at which a row starts; a row has `pairs` pairs of weights."""
     lane = cuda.threadIdx.x % LANES
     votes = np.uint32(cuda.ballot_sync(ALL_LANES, number >= 0))
     if number >= 0:
@@ -328,7 +328,7 @@ def add_token_ngrams(codes, firsts, lasts, pieces, rows, end_code, settings, ind
 
 @cuda.jit(cache=True)
 def average_rows(dimensions, scratch, counts):
-    """One thread per document and dimension: the sum becomes the average."""
+    """One thread per document and dimension: divides the sum of the rows by their number."""
     k = cuda.grid(1)
     while k < counts.size * dimensions:
         row, d = k // dimensions, k % dimensions

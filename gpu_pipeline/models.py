@@ -54,23 +54,24 @@ def device_classifier(model: Classifier) -> Model:
 
 @shared(2)
 def device_language_model(model: LanguageModel) -> tuple[cp.ndarray, ...]:
-    """Copy the tables to the device, in the form that they have on the host."""
+    """Copy the tables of a language model to the device, unchanged."""
     return tuple(map(cp.asarray, model.tables))
 
 
 def classifier_bytes(offsets: np.ndarray, model: Classifier) -> np.ndarray:
-    """Return the scratch bytes of all documents before each document."""
+    """Return for each document the number of scratch bytes that all documents before it need."""
     rows = np.arange(offsets.size) * (8 * model.scratch_items)
     return offsets * (MASK_BYTES + TOKEN_BYTES // 2 + 1) + rows
 
 
 def window_bytes(offsets: np.ndarray, windows: int) -> np.ndarray:
-    """Return the bytes of scratch and windows of all documents before each document."""
+    """Return for each document the number of bytes that the scratch and the windows of all documents before it need."""
     return offsets * (MASK_BYTES + 1) + np.arange(offsets.size) * (25 * windows)
 
 
 def language_model_bytes(offsets: np.ndarray, model: LanguageModel) -> np.ndarray:
-    """Return the bytes of scratch up to each offset: a bound by the bytes of text, since words are not counted yet."""
+    """Return an upper bound of the scratch bytes that the text before each offset needs. The bound depends on bytes of
+    text, since words are not counted yet."""
     word_bytes = SENTENCE_WORD_BYTES + 4 * (len(model.counts) - 1)
     return offsets * (MASK_BYTES + (TOKEN_BYTES + 3 * word_bytes) // 2 + 1)
 
@@ -88,7 +89,8 @@ def _launch_warps(kernel: object, pieces: tuple[cp.ndarray, cp.ndarray], *argume
 
 
 class _Sums(NamedTuple):
-    """The last arguments of kernels that add rows."""
+    """The last arguments of kernels that add rows: the weights, the sums in `scratch`, and the number of rows in each
+    sum."""
 
     weights: cp.ndarray
     scratch: cp.ndarray

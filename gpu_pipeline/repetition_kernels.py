@@ -33,8 +33,8 @@ ONE_FIRST = np.int64((1 << 32) + LAST_POSITION)  # one occurrence, at position 0
 
 @cuda.jit(device=True)
 def keep_of(items):
-    """Return a mask (uint32) of position bits for positions below `items`. It has one bit more than they need, so no
-    slot equals EMPTY."""
+    """Return a mask (uint32) of position bits for positions below `items`. The mask has one bit more than these
+    positions need, so no slot equals EMPTY."""
     keep = np.uint32(1)
     while np.int64(keep) <= items:
         keep = np.uint32(keep << np.uint32(1) | np.uint32(1))
@@ -43,8 +43,8 @@ def keep_of(items):
 
 @cuda.jit(device=True)
 def claim(slots, mask, keep, hashes, k):
-    """Return the item that stands for the hash of item `k`: `k` itself if no item with this hash claimed a slot
-    before."""
+    """Return the item that stands for all items with the hash of item `k`: the first one to claim a slot, so perhaps
+    `k` itself."""
     hashed = np.uint64(hashes[at(k)])
     value = np.uint32(np.uint32(hashed >> np.uint64(32)) & ~keep | np.uint32(k))
     slot = np.uint64(hashed & mask)
@@ -156,9 +156,10 @@ def leave_segment(seen, first, end, n, entry):
 
 @cuda.jit(device=True)
 def visit(n, chunks, repeated, seen, visited, functions, entries):
-    """Write the n-grams that the walk visits, provided that `seen` is right. Each thread takes a segment of chunks, and
-    finds for each entry of the segment where the walk leaves it, four bits per entry. One thread composes these
-    functions. The block must meet at a barrier before `visited` is read or this runs again."""
+    """Mark the n-grams that the greedy walk visits, if `seen` marks exactly those that equal an earlier visited n-gram.
+    Each thread takes a segment of chunks, and finds for each entry of the segment where the walk leaves it, four bits
+    per entry. One thread composes these functions. The block must meet at a barrier before `visited` is read or this
+    runs again."""
     thread, threads = np.int64(cuda.threadIdx.x), np.int64(cuda.blockDim.x)
     share = (chunks + threads - 1) // threads
     first, end = thread * share, min((thread + 1) * share, chunks)
@@ -183,7 +184,8 @@ def visit(n, chunks, repeated, seen, visited, functions, entries):
 
 @cuda.jit(device=True)
 def walk_alone(n, words, word_end, base, groups, firsts, repeated):
-    """The greedy walk of `measures.write_duplicates`; returns its characters. `groups` has the group by position."""
+    """Return the characters of duplicate n-grams, found by the greedy walk on one thread. `groups` has the group of the
+    n-gram at each position."""
     free = characters = 0
     for k in range(words):
         if k >= free and has_bit(repeated, k):
@@ -197,8 +199,8 @@ def walk_alone(n, words, word_end, base, groups, firsts, repeated):
 
 @cuda.jit(device=True)
 def count_items(row, items, hashes, lengths, slots, totals, measure, out):
-    """Add the number of items that equal an earlier item to a measure, and their characters to the next measure.
-    Entries with a negative length are no items."""
+    """Write the number of items that equal an earlier item to `measure`, and their characters to the next measure. An
+    item with a negative length is skipped."""
     mask, keep = np.uint64(table_mask(items)), keep_of(items)
     clear(slots, np.int64(mask) + 1, EMPTY)
     if cuda.threadIdx.x == 0:

@@ -63,7 +63,7 @@ def place_documents(offsets, origin, lowercase, starts, planes, ends):
 
 @cuda.jit(device=True)
 def words_until(size, lane):
-    """Return the sum of the sizes of the words up to the lane's own word, itself included. Four lanes share a word."""
+    """Return the sum of the sizes of all words up to the lane's word, this word included. Four lanes share a word."""
     total = np.int32(size)
     distance = 4
     while distance < LANES:

@@ -424,7 +424,8 @@ def kept_spaces(
 
 @cuda.jit(cache=True)
 def mark_kept(borders, whitespace, lowercase, masks, ranks, chunks, counts, planes, sizes):
-    """One thread per word: writes the mask of bytes that are kept. It also counts the output bytes of each chunk."""
+    """One thread per word: writes the mask of bytes that are kept. The kernel also counts the output bytes of each
+    chunk."""
     k, lane, share = np.int64(cuda.grid(1)), np.int64(cuda.threadIdx.x % LANES), CHUNK // min(LANES, CHUNK)
     while k * share < borders.size:  # all lanes
         size = np.int64(0)

@@ -2,7 +2,7 @@
 """Sessions of GPU tasks: threads that share one device, one process per device, or the workers of a cluster.
 
 Threads overlap work of the host (reading, writing) with work of the device, and copies of one batch with kernels of
-others. Each reserves memory for its batch (`gpu_pipeline.device`).
+others. Each thread reserves memory for its batch (`gpu_pipeline.device`).
 """
 
 import logging

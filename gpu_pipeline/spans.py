@@ -48,7 +48,7 @@ KEPT_ASCII_LANES = np.uint64(sum(0xFF << lane for lane in range(8, 48, 8)))
 
 @kernel
 def bits_of(marks):
-    """Return bit k for a mark (the top bit) of byte k."""
+    """Return eight bits: bit k is the mark (the top bit) of byte k."""
     return np.int64((marks >> np.uint64(7)) * GATHER >> np.uint64(56))
 
 

@@ -18,7 +18,8 @@ from numba import cuda, types  # isort: skip - after curation.kernels, which set
 
 @cuda.jit(device=True)
 def mark_documents(bits, i, offsets, valid, value, marks):
-    """Set the mark of each document, null rows excepted, that has one of the `bits` of the block at `i`."""
+    """Write `value` to `marks` for each document that has one of the `bits` of the block at `i`; null rows are
+    skipped."""
     while bits:
         row = segment_of(offsets, i + lowest_bit(np.uint32(bits)))
         if valid[at(row)]:

@@ -82,7 +82,7 @@ def mark_cl100k(
     data, low, middle, high, leads, borders, origin, start, end, run_starts, ranks, jumps, run_counts, to_end, starts,
     counts,
 ):  # fmt: skip
-    """Does what `mark_gpt2` does, for the expressions of cl100k (`to_end`) and Llama-3."""
+    """Sets and counts bits as `mark_gpt2` does, for the expressions of cl100k (`to_end`) and Llama-3."""
     c = cuda.grid(1)
     runs = Runs(run_starts, ranks, jumps, run_counts)
     while c < starts.size:
@@ -95,7 +95,7 @@ def mark_cl100k(
 
 @cuda.jit(cache=True)
 def mark_cases(data, low, middle, high, leads, borders, origin, end, starts, filled, counts, functions):
-    """Does what `mark_runs` does, for the expression of o200k; also writes the function of each word."""
+    """Writes runs as `mark_runs` does, for the expression of o200k, and the function of each word."""
     c = cuda.grid(1)
     while c < starts.size:
         runs, function = case_word(low, middle, high, leads, borders, c, data, origin + 32 * c - 16, end)
@@ -110,7 +110,8 @@ def mark_o200k(
     data, low, middle, high, leads, borders, origin, start, end, run_starts, ranks, jumps, run_counts, entries, starts,
     counts,
 ):  # fmt: skip
-    """Does what `mark_gpt2` does, for the expression of o200k. The walk enters each word in its state in `entries`."""
+    """Sets and counts bits as `mark_gpt2` does, for the expression of o200k. `entries` has the state in which the walk
+    enters each word."""
     c = cuda.grid(1)
     runs = Runs(run_starts, ranks, jumps, run_counts)
     while c < starts.size:
@@ -168,7 +169,7 @@ def merge_short(data, origin, positions, missing, numbers, pool_starts, byte_ids
 
 @cuda.jit(cache=True)
 def merge_long(data, origin, positions, missing, numbers, pool_starts, byte_ids, pairs, pool, counts):
-    """Does what `merge_short` does, with one warp per pre-token of at most MERGED_BYTES.
+    """One warp per pre-token of at most MERGED_BYTES: writes its ids and their number, as `merge_short` does.
 
     Ids form a linked list over the bytes. The pairs of a lane are WARP bytes apart; the lane keeps the least of them as
     (merged id, byte). The least pair of all lanes is merged. Then only lanes with a changed pair search for their least

@@ -2,7 +2,7 @@
 """Tokenises a cuDF string column: the device finds pre-tokens, looks up their ids, and adds the special ids.
 
 The host encodes instead if a tokenizer has no `FlatTables`, a document has more than MAX_BYTES, or a text gets the id
-of a special token. It also encodes pre-tokens above `token_kernels.MERGED_BYTES` that are no token. It checks one
+of a special token. The host also encodes pre-tokens above `token_kernels.MERGED_BYTES` that are no token. It checks one
 document in a thousand with the tokenizer's library.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 # A batch takes 9 bytes of memory per byte of English, and 36 where every byte is a pre-token.
 BATCH_BYTES, MIN_BATCH_BYTES = 256 << 20, 4 << 20
-MAX_BYTES = 1 << 30  # places of pre-tokens are 32 bits
+MAX_BYTES = 1 << 30  # positions of pre-tokens have 32 bits
 
 
 class _Tables(NamedTuple):

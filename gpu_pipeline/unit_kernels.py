@@ -19,7 +19,7 @@ NO_LINE, BLANK, TEXT_LINE = range(3)
 @cuda.jit(cache=True)
 def find_lines(data, offsets, valid, origin, bits, ranks, row_ranks, item_starts, breaks, firsts, stops, kinds, rows):
     """One thread per line break, for the line that ends there, and one per document, for the text after its last line
-    break. Each writes the line's first byte, the byte after its content, its kind and its document."""
+    break. Each thread writes the line's first byte, the byte after its content, its kind and its document."""
     k = cuda.grid(1)
     while k < firsts.size:
         row = segment_of(item_starts, k)

@@ -115,7 +115,7 @@ def _find(column: TextColumn, first: int, last: int, unit: str, strip: bool) -> 
 
 
 def _find_on_host(text: "cudf.Series", column: TextColumn, unit: str, strip: bool) -> tuple[cp.ndarray, ...]:
-    """Return what `_find` returns, for all documents of a column with a document too long for a batch."""
+    """Return the result of `_find` for a whole column, if one of its documents is too long for a batch."""
     from curation.kernels.units import stripped
 
     array = string_array(text)

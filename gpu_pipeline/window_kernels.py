@@ -39,8 +39,8 @@ def hash_chunks(data, sums, size, values, least):
 
 @cuda.jit(cache=True)
 def widen_minima(values, least, step, wider):
-    """One thread per chunk: reads the positions of least hashes of `step` chunks, writes the position for 2 * `step`
-    chunks, or for all that remain."""
+    """One thread per chunk: writes the position of the least hash of 2 * `step` chunks, or of all that remain. It reads
+    `least`, the positions for `step` chunks."""
     c = np.int64(cuda.grid(1))
     while c < wider.size:
         position = np.int64(least[at(c)])

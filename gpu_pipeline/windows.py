@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the records of windows (`curation.kernels.spans`) of all texts of a batch at once, and the verdicts on them by
-one sort.
+"""Finds the records of windows (`curation.kernels.spans`) of all texts of a batch at once. One sort finds which records
+are equal.
 
 Texts and positions are on the host: they are copied to the device, and records are copied back. A period is compared
 byte by byte for each anchor, up to 1.5 times `length`. So texts with a short period are slower than others. The CPU
@@ -19,15 +19,15 @@ from gpu_pipeline import kernels, window_kernels
 from gpu_pipeline.buffers import download, upload
 from gpu_pipeline.device import device_errors, finish, memory, warn_of_short_memory
 
-LARGEST = 1 << 30  # bytes of text; places of strings have 32 bits
+LARGEST = 1 << 30  # bytes of text; positions of strings have 32 bits
 # Bytes on the device, not measured: per byte of text, with the hash of a string and the distance of an anchor; per
 # position, with its record; per record, with the scratch of the sort. Text with an anchor per byte takes more.
 TEXT_BYTES, PLACE_BYTES, RECORD_BYTES = 24, 90, 110
 
 
 def _on_device(size: int, run: Callable[[], Any], on_cpu: Callable[[], Any]) -> Any:
-    """Return the result of `run`, which takes `size` bytes on the device; or that of `on_cpu` if the device has no
-    room."""
+    """Return the result of `run`, which takes `size` bytes on the device. If the device has no room, return the result
+    of `on_cpu`."""
     try:
         with memory().reserve(size):
             result = run()
@@ -153,8 +153,8 @@ def _closer_bytes(places: np.ndarray, counts: np.ndarray) -> int:
 def _closer_records(
     kernel: Any, width: int, counts: np.ndarray, data: np.ndarray, places: np.ndarray, length: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the records that a kernel makes for `places`, and the position of each record; position k has counts[k]
-    records."""
+    """Return the records that a kernel makes for `places`, and the place of each record. The kernel makes counts[k]
+    records for places[k]."""
     starts = kernels.starts_of(counts)
     records = cp.empty((int(starts[-1]), width), np.uint64)
     parts = cp.empty((len(records), 3), np.int64)
@@ -176,7 +176,8 @@ def judge_records(records: np.ndarray, is_whole: bool) -> np.ndarray:
 
 
 def _verdicts(records: np.ndarray, is_whole: bool) -> np.ndarray:
-    """Sort by one radix sort per column, the most significant last, so that equal records stay in order."""
+    """Return for each record whether it is KEPT, REPEATED or CLOSER. One radix sort per column, the most significant
+    last, keeps equal records in order."""
     count = len(records)
     if count == 0:
         return np.zeros(0, np.uint8)

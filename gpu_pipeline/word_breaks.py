@@ -92,7 +92,7 @@ def context_start(data, borders, i, most, pages, classes):
 
 @kernel
 def wrap_at(data, borders, i, kind, pages, classes):
-    """Return `wrap_size`, limited to one text."""
+    """Return the result of `wrap_size` at byte `i`; 0 if a text starts or ends in these bytes or right after them."""
     size = wrap_size(data, i, data.size, kind, pages, classes)
     for k in range(size + 1 if size else 0):
         if is_border(borders, 0, i + k):
@@ -102,7 +102,7 @@ def wrap_at(data, borders, i, kind, pages, classes):
 
 @kernel
 def following_class(data, borders, i, pages, classes):
-    """Return what `class_after` does, without looking past the end of the text."""
+    """Return the result of `class_after`, but read no character after the end of the text."""
     for _ in range(MAX_TAIL):
         if is_border(borders, 0, i) or not zero_width_at(data, i, data.size):
             break

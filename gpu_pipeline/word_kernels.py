@@ -126,7 +126,7 @@ def find_words(words, word_hash, word_group, slots, repeated, totals, tops, out,
 
 @cuda.jit(device=True)
 def list_ngrams(n, words, bits, before, word_group, keys, firsts, active, shorter, repeated, totals):
-    """List the n-grams whose two (n-1)-grams repeat, with their keys; return their number."""
+    """List the n-grams whose two (n-1)-grams repeat, with their keys; return the number of listed n-grams."""
     clear(repeated, (words >> 5) + 2, np.uint32(0))
     part = cuda.threadIdx.x
     while part * PART < words:

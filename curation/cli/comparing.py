@@ -61,8 +61,8 @@ def compare(options: argparse.Namespace) -> int:
 
 
 def _page_path(given: str) -> Path:
-    """Return the path of the page. Other suffixes are refused: the path may be a file of a run, given after the wrong
-    option."""
+    """Return the path of the page. Suffixes other than `.html` are refused: the path may be a file of a run, given
+    after the wrong option."""
     from curation.results.finished.comparison_page import HEADING
 
     path = local_output(given)

@@ -36,7 +36,7 @@ def completion_script(shell: str, groups: Sequence[CommandGroup]) -> str:
 
 
 def _names() -> dict[str, Callable[[], Iterable[str]]]:
-    """Return functions that list the values of arguments, by the destination of the argument."""
+    """Return a function per argument that lists the values of this argument; keys are argparse's destinations."""
     from curation.base.measures import Measure
     from curation.recipes.recipe import shipped_recipes
     from curation.rules.decide import SET_NAMES

@@ -35,7 +35,7 @@ def _add_embed(parser: Parser) -> None:
 
 
 def embed(options: argparse.Namespace) -> int:
-    """Run a recipe of one `embed` stage, so that the folder is that of a run and can be resumed."""
+    """Run a recipe with a single `embed` stage, so that the output is a normal run, which can be resumed."""
     prepare_memory()
     given = {name: getattr(options, name) for name in SETTINGS}
     stage = {"kind": "embed"} | {name: value for name, value in given.items() if value not in ("", None)}

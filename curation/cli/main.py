@@ -90,8 +90,7 @@ def _call(options: argparse.Namespace) -> int:
 
 
 def _show_warning(console: Console, message: Warning | str, category: type[Warning], *place: Any) -> None:
-    """Print a warning in the form of all warnings of commands. A warning of a library is printed with its location and
-    class."""
+    """Print a warning as commands print warnings. A warning of a library is printed with its location and class."""
     console.warn(message if issubclass(category, InputWarning) else warning_line(message, category, *place))
 
 

@@ -200,8 +200,8 @@ def _recipe_of_rules(options: argparse.Namespace, names: list[str]) -> tuple[Rec
 
 
 def _with_writers(stages: Sequence[Stage], taken: Sequence[Stage], columns: Sequence[str]) -> list[Stage]:
-    """Return, in order, the stages of `taken`, and the stages of `stages` that write `columns`, or columns that such
-    stages read."""
+    """Return the stages of `taken` and the stages that write `columns`, in the order of `stages`. The stages that write
+    columns which these writers read are included too."""
     wanted, found = {*columns}, []
     for stage in reversed(stages):
         if written := wanted & {*stage.writes()}:

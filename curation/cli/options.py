@@ -106,7 +106,7 @@ SHARED = {
 
 
 def share(parser: Parser, *names: str, **changed: Any) -> None:
-    """Add options of `SHARED` to a parser, in the order of `names`; `changed` are other settings for the option; then
+    """Add options of `SHARED` to a parser, in the order of `names`. `changed` replaces settings of an option; with it,
     only one name may be given."""
     for name in names:
         flags, settings = SHARED[name]
@@ -143,7 +143,7 @@ def add_inputs(parser: Parser) -> None:
 def inputs_of(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Return the inputs of a command that has `add_inputs`, in the form of a recipe.
 
-    Raises UsageError if there is none.
+    Raises UsageError if the command has no input.
     """
     inputs = inputs_in(options)
     if not inputs:
@@ -152,7 +152,7 @@ def inputs_of(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def inputs_in(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Return the same as `inputs_of`; the list may be empty."""
+    """Return the inputs of a command that has `add_inputs`, in the form of a recipe; the list may be empty."""
     return [{"path": path, "text_column": options.text_column} for path in (*options.paths, *options.input)]
 
 

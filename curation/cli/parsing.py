@@ -86,7 +86,8 @@ class Parser(argparse.ArgumentParser):
                 raise UsageError(f"{self.command.name} has no option {flag}{_near_or_help(flag, known, self.prog)}")
 
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
-        """Refuse an empty value, which would count as not given. Usually a variable of a script is not set."""
+        """Refuse an empty value, which would count as not given. Such a value usually comes from a variable of a script
+        that is not set."""
         if "" in arg_strings:
             name = "" if action.option_strings else f"{action.metavar or action.dest}: "
             raise argparse.ArgumentError(action, f"{name}{EMPTY}")

@@ -144,7 +144,7 @@ def _characters(text: str, copies: list[FirstCopy]) -> list[Span]:
 
 
 def _copy_lines(row: dict[str, Any]) -> Iterator[str]:
-    """Yield lines with the places of the first copies of the spans that were cut."""
+    """Yield a line for each span that was cut: the document and the byte where the span occurs first."""
     copies = row.get(COPIES, [])
     data = (row["text_before"] if "text_before" in row else row["text"]).encode() if copies else b""
     for copy in copies[:MAX_COPIES]:
@@ -279,7 +279,8 @@ def _side_by_side(row: dict[str, Any], names: tuple[str, str, str, str], charact
 
 
 def _with_spaces(text: str) -> str:
-    """Return the words of a text. White space other than a single space between words counts as a word."""
+    """Return the text with white space in visible form; single spaces between words stay. Visible white space is a word
+    of its own."""
 
     def shown(space: re.Match[str]) -> str:
         is_inside = space.start() > 0 and space.end() < len(text)
@@ -289,7 +290,7 @@ def _with_spaces(text: str) -> str:
 
 
 def _context(words: list[str]) -> list[str]:
-    """Return words that both texts have, without words far from a difference."""
+    """Return equal words of two texts; words that are far from a difference are replaced by their number."""
     if len(words) <= 3 * CONTEXT:
         return words
     return [*words[:CONTEXT], f"(... {counted(len(words) - 2 * CONTEXT, 'word')} ...)", *words[-CONTEXT:]]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The cache of compiled kernels: `@kernel` compiles a function once per version, and every later process loads it.
 
-Numba's own cache compares time and size of the caller's source file. So it misses after the file is copied, and it
-keeps outdated code after an edit in a function that is called. This cache is keyed by content instead:
+Numba's own cache compares time and size of the caller's source file. So Numba's cache misses after the file is copied,
+and keeps outdated code after an edit in a function that is called. This cache is keyed by content instead:
 
     KEY     a digest of the sources of `curation/kernels`, `cpu_fallback` and `curation/base/measures.py`, of the
             version of Numba and of the minor version of Python
@@ -11,10 +11,10 @@ keeps outdated code after an edit in a function that is called. This cache is ke
             variable NUMBA_CACHE_DIR, or else $XDG_CACHE_HOME/gpu-pipeline/kernels (~/.cache by default)
     file    one per function and argument types: a SHA-256, then the compiled code. A damaged file counts as missing
 
-A wheel can hold compiled kernels in INSTALLED (`make wheel`), for processors with the level x86-64-v3. They are used if
-their KEY equals KEY and FOLDER lacks the kernel. If FOLDER cannot be written, a temporary folder is FOLDER instead, and
-SAVED is the folder that cannot be written. Its kernels are still used. Kernels are loaded from FOLDER, SAVED and
-INSTALLED only.
+A wheel can hold compiled kernels in INSTALLED (`make wheel`), for processors with the level x86-64-v3. An installed
+kernel is used if its KEY equals KEY and FOLDER lacks the kernel. If FOLDER cannot be written, a temporary folder is
+FOLDER instead, and SAVED is the folder that cannot be written. The kernels in SAVED are still used. Kernels are loaded
+from FOLDER, SAVED and INSTALLED only.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ def _can_be_written(folder: Path) -> bool:
 
 
 def _temporary_folder(wanted: Path) -> Path:
-    """Make a folder for this process and its children. Its name is unpredictable, since code is loaded from it."""
+    """Make a folder for this process and its children. The name of the folder is unpredictable, since code is loaded
+    from it."""
     advice = "set NUMBA_CACHE_DIR to a writable folder"
     try:
         made = tempfile.mkdtemp(prefix="gpu-pipeline-kernels-")
@@ -178,8 +179,8 @@ class KernelCache(NullCache):  # type: ignore[misc]
 
 
 def kernel(function: Callable[..., Any]) -> Any:
-    """Compile a function with Numba on its first call, and cache the result for later processes. It runs without the
-    GIL."""
+    """Compile a function with Numba on its first call, and cache the result for later processes. The compiled function
+    runs without the GIL."""
     dispatcher = numba.njit(nogil=True)(function)
     dispatcher._cache = KernelCache(function)
     dispatcher._compilation_chain_init_hook = _load_no_extensions
@@ -187,8 +188,8 @@ def kernel(function: Callable[..., Any]) -> Any:
 
 
 def _load_no_extensions() -> None:
-    """Load no packages that extend Numba before the first call of a kernel, such as awkward (0.3 s). They add types
-    that no kernel takes. The compiler loads them if it must run."""
+    """Load no packages that extend Numba before the first call of a kernel, such as awkward (0.3 s). Such packages add
+    types that no kernel takes. The compiler loads these packages if it must run."""
 
 
 _HAS_INSTALLED = is_installed()

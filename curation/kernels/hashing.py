@@ -39,8 +39,8 @@ def unmix64(x):
 
 @kernel
 def combine64(left, right):
-    """Return a hash of two uint64 that depends on their order. It is cheaper than `mix64`, and good enough for tables
-    of one document."""
+    """Return a hash of two uint64 that depends on their order. This hash is cheaper than `mix64`, and good enough for
+    tables of one document."""
     x = left * FMIX_1 + right
     x ^= x >> np.uint64(32)
     x *= GOLDEN

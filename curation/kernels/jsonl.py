@@ -3,7 +3,7 @@
 
 A line is PLAIN if it is one object in valid UTF-8, with plain keys, each wanted key at most once, numbers that a double
 represents exactly, and no lone surrogate. Other lines are UNUSUAL: orjson parses them and decides. This parser may
-refuse a valid line, but never accepts an invalid one. It runs without the GIL and builds no Python objects.
+refuse a valid line, but never accepts an invalid one. The parser runs without the GIL and builds no Python objects.
 """
 
 import numpy as np
@@ -304,7 +304,8 @@ def _skip_key(data, i, end):
 
 @kernel
 def _skip_value(data, i, end):
-    """Position after any JSON value; -1 if it is not plain. `levels` has one bit per open level: 1 is an object."""
+    """Position after any JSON value; -1 if it is not plain. `levels` has a bit per level of nesting: 1 for an object, 0
+    for an array."""
     levels = np.uint64(0)
     depth = 0
     while True:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counts the entries of a list that occur in texts: as hosts or their parent domains, as words, or as parts of the
-text. Both engines call this on the CPU.
+text. Both engines call this module on the CPU.
 
 Entries are 64-bit hashes in ascending order, `keys`, found by their first bits: `starts[b]` is the first key whose
 first bits are `b`. Words and parts are compared after folding: only letters and digits remain, in lower case.
@@ -27,7 +27,7 @@ LONGEST = 64  # a bit of a mask stands for this number of bytes or more
 
 @kernel
 def find(key, keys, starts, shift):
-    """The index of a key; -1 if it is none of `keys`."""
+    """Return the index of a key in `keys`; -1 if `keys` does not have it."""
     bucket = key >> shift
     for k in range(starts[bucket], starts[bucket + np.uint64(1)]):
         if keys[at(k)] == key:
@@ -140,7 +140,8 @@ def _word_end(folded, i):
 
 @kernel
 def hash_folded(data, offsets, separated, buffer, unicode, out, sizes, filters):
-    """Write the hash of each folded entry and its size: words if `separated`, else bytes; 0 if nothing is left.
+    """Write the hash and the size of each folded entry. The size is in words if `separated`, else in bytes; 0 if
+    nothing is left.
 
     Fill `filters` if not `separated`.
 
@@ -166,8 +167,8 @@ def hash_folded(data, offsets, separated, buffer, unicode, out, sizes, filters):
 
 @kernel
 def count_words(data, offsets, buffer, unicode, lengths, keys, starts, shift, stamps, counts):
-    """Count for each text the distinct entries whose words occur in it one after the other. Bit k of `lengths`: some
-    entries have k + 1 words."""
+    """Count for each text the distinct entries whose words occur in it one after the other. Bit k of `lengths` is set
+    if some entry has k + 1 words."""
     ascii_folded, pages, records, flags, lower, marks = unicode
     recent = np.zeros(MAX_WORDS, np.uint64)
     for row in range(offsets.size - 1):

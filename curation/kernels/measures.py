@@ -118,7 +118,8 @@ def _is_terminal(cp):
 
 @kernel
 def line_end_bits(data, last_word, last_end):
-    """The bits of a text line by the end of its last word: ELLIPSIS_END, ELLIPSIS_CHARACTER_END, PUNCTUATED_END."""
+    """Return the bits that depend on the end of a line's last word: ELLIPSIS_END, ELLIPSIS_CHARACTER_END,
+    PUNCTUATED_END."""
     cp = last_code_point(data, last_word, last_end)
     bits = PUNCTUATED_END if _is_terminal(cp) else 0
     if cp == 0x2026:
@@ -135,7 +136,7 @@ def line_end_bits(data, last_word, last_end):
 
 @kernel
 def line_start_bits(data, word):
-    """The bits of a text line by the start of its first word: BULLET_START, STAR_START."""
+    """Return the bit that depends on the start of a line's first word: BULLET_START or STAR_START; 0 for neither."""
     byte = byte_at(data, word)
     if byte == 45 or (byte == 0xE2 and byte_at(data, word + 1) == 0x80 and byte_at(data, word + 2) == 0xA2):
         return BULLET_START
@@ -144,8 +145,9 @@ def line_start_bits(data, word):
 
 @kernel
 def fence_code(data, word, end):
-    """The code of a line that is a code fence (CommonMark, section 4.5), from its first word's start to its last one's
-    end: 4 * marks, plus OF_TILDES, plus BARE if no info string follows. 0 for another line."""
+    """Return the code of a line that is a code fence (CommonMark, section 4.5); 0 for another line. The code is 4 *
+    marks, plus OF_TILDES, plus BARE if no info string follows. `word` is the start of the first word, `end` the end of
+    the last one."""
     mark = byte_at(data, word)
     if mark != BACKTICK and mark != TILDE:
         return 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Near-duplicates: parts of n-gram hashes, MinHash signature, band keys, exact overlap.
+"""Kernels for near-duplicates: n-gram hashes, MinHash signatures, band keys, and the exact number of common n-grams.
 
 A word has the hash of `kernels.words`, a character its mixed code point. The hash of an n-gram is the polynomial of its
 items in `BASE` modulo 2^64, mixed at the end. The hash rolls: each further item costs one multiplication.

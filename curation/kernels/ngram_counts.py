@@ -154,8 +154,8 @@ def count_orders(rows, counts, last, raw, left, out_keys, out_values, out_count)
 
 @kernel
 def find_lower(rows, position, lower_rows, lower, out):
-    """Write for each row the number in `lower` of the row without its last column; both are sorted. Return the position
-    in `lower_rows` for the next rows, or -1 if a row has no such number."""
+    """Find each row without its last column in `lower_rows`, and write the number that `lower` has for it. Both arrays
+    of rows are sorted. Return the position in `lower_rows` where the next call begins; -1 if a row is not found."""
     width = lower_rows.shape[1]
     for row in range(len(rows)):
         while position < len(lower_rows):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of n-grams, in which engines look up the owner of an n-gram, such as an evaluation set."""
+"""Tables of n-grams. Engines look up the owner of an n-gram in a table: an evaluation set that contains the n-gram."""
 
 from __future__ import annotations
 

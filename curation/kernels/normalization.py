@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Unicode normal forms, for the few documents that `needs_normalising` selects. Both engines call this on the CPU."""
+"""Unicode normal forms, for the few documents that `needs_normalising` selects. Both engines call this module on the
+CPU."""
 
 from collections.abc import Iterable
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The constants of MinHash. They must never change, since later runs read saved signatures and band keys.
+"""The constants of MinHash. The constants must never change, since later runs read saved signatures and band keys.
 
 SplitMix64 (Steele, Lea, Flood 2014) generates them and is implemented here: NumPy does not promise equal streams across
 versions. A change of hashes, constants or keys needs a new VERSION.

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts letters by script: Unicode's property Script, with the codes of ISO 15924. Both engines call this on the CPU.
+"""Counts letters by script: Unicode's property Script, with the codes of ISO 15924. Both engines call this module on
+the CPU.
 
 A letter is a character of a category L* whose script is neither Common nor Inherited. Marks, digits and the Japanese
 `ー`, which is Common, are no letters. ASCII is counted in blocks of 8 bytes.
@@ -86,8 +87,8 @@ def letter_counts(data: np.ndarray, offsets: np.ndarray) -> np.ndarray:
 
 
 def main_scripts(counts: np.ndarray) -> np.ndarray:
-    """Return the script with most letters in each text, as an index of MAIN, int16; -1 without letters. Among ties it
-    is the first of MAIN, whose codes are in alphabetical order."""
+    """Return the script with most letters in each text, as an index of MAIN, int16; -1 without letters. Of scripts with
+    equally many letters, the first of MAIN counts; its codes are in alphabetical order."""
     ranked = np.zeros((len(counts), len(MAIN)), np.int32)
     columns = {code: column for column, code in enumerate(MAIN)}
     known = [number for number, code in enumerate(CODES) if code in columns]
@@ -101,6 +102,6 @@ def main_scripts(counts: np.ndarray) -> np.ndarray:
 
 
 def letters_of(counts: np.ndarray, code: str) -> np.ndarray:
-    """Return the number of letters of each text that belong to a script, or to one of the scripts of a code of JOINED;
-    int64."""
+    """Return how many letters of each text belong to the script `code`, int64. A code of JOINED stands for several
+    scripts."""
     return counts[:, [CODES.index(part) for part in JOINED.get(code, (code,))]].sum(axis=1)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Computes keys of spans of text. If two spans differ only by a few bytes at their ends, their keys are usually equal.
-Both engines run this on the host."""
+Both engines run this module on the host."""
 
 import numpy as np
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds spans of texts that other texts contain too, from positions where both may be equal. Both engines run this on
-the host."""
+"""Finds spans of texts that other texts contain too, from positions where both may be equal. Both engines run this
+module on the host."""
 
 import numpy as np
 

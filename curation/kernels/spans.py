@@ -24,7 +24,7 @@ BASE = np.uint64(0x9E3779B97F4A7C15)  # of the rolling hash; odd
 CHUNK = 1 << 13  # hashes of strings kept in memory; they fit the first-level cache
 SLOTS = 1 << 15  # records that `hash_anchors` remembers
 NODE = 10
-# Verdicts about a record: none of its windows equals an earlier window; all of them do; or it is not known
+# Results for a record: none of its windows equals an earlier window; all of them do; or closer records must decide
 KEPT, REPEATED, CLOSER = range(3)
 
 
@@ -70,8 +70,8 @@ def hash_node(data, low, high, anchor, node, length, records, nodes, number):
 
 @kernel
 def hash_window(data, window, length, records, windows, number):
-    """Write the 128-bit hash of one window. Its place has the form of an anchor's place: the window's position, three
-    times."""
+    """Write the 128-bit hash of one window, and its place. As an anchor's place has three numbers, this place is the
+    window's position, three times."""
     records[number, 0], records[number, 1] = murmur3_x64_128(data, window, window + length)
     windows[number, 0], windows[number, 1], windows[number, 2] = window, window, window
 
@@ -187,7 +187,7 @@ def hash_nodes(data, places, length, records, nodes):
 
 @kernel
 def hash_windows(data, places, length, records, windows):
-    """Write a record for each window that starts in the places of a node."""
+    """Write the record and the place of each window of the nodes at `places`."""
     count = 0
     for number in range(len(places)):
         for window in range(places[number, 0], places[number, 1] + 1):
@@ -197,8 +197,9 @@ def hash_windows(data, places, length, records, windows):
 
 @kernel
 def judge(records, is_whole, verdicts):
-    """Write the verdicts of `judge_records`. A slot of a table has the high half of a hash, and the number, from 1, of
-    the first record with this hash. Most other records already differ in the high half."""
+    """Write for each record whether it is KEPT, REPEATED or CLOSER. A slot of a table has the high half of a hash, and
+    the number, from 1, of the first record with this hash. Other records in the slot mostly differ already in the high
+    half."""
     mask = table_mask(len(records))
     slots = np.zeros(np.int64(mask) + 1, np.uint64)
     part_slots = np.zeros(np.int64(mask) + 1 if is_whole else 0, np.uint64)

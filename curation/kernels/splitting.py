@@ -59,8 +59,9 @@ def find_literal(data, offsets, needle, starts, stops, counts):
 
 @kernel
 def find_marked(marked, offsets, first, starts, stops, counts):
-    """Do what `find_literal` does, for texts with a mark before and after each separator. `first` is the position of
-    the first text in the data without marks. Return the row of the first empty separator, -1 without any."""
+    """Write the results of `find_literal` for texts with a mark before and after each separator. `first` is the
+    position of the first text in the data without marks. Return the row of the first empty separator; -1 if no
+    separator is empty."""
     k = 0
     position = first
     for row in range(len(counts)):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counts words of lists by language, such as stop words. A word costs one table look-up, for any number of lists. Both
-engines call this on the CPU.
+engines call this module on the CPU.
 
 A word is a maximal run of characters that are not white space, as in the measure `words`. With `endings`, a Korean word
 also counts as its longest ending that the list has: `정부는` as `는`.
@@ -95,7 +95,7 @@ def word_start(data, i, end, pages, records, flags):
 
 @kernel
 def hash_words(data, offsets, pages, records, flags, out, sizes):
-    """Write the hash of the first word of each text, and its number of words."""
+    """Write the hash of the first word of each text, and the text's number of words."""
     for row in range(offsets.size - 1):
         end = offsets[row + 1]
         i = word_start(data, offsets[row], end, pages, records, flags)
@@ -115,8 +115,8 @@ def _of_list(word, number):
 
 @kernel
 def mix_numbers(words, numbers, out, filters):
-    """Write the key of each word, from its hash and the number of its list. `filters` gets a bit for each word, in the
-    row of its list."""
+    """Write the key of each listed word, made from the word's hash and the number of its list. Set a bit of `filters`
+    for each word, in the row of the word's list."""
     for k in range(words.size):
         out[k] = _of_list(words[k], numbers[k])
         filters[numbers[k], at(words[k] >> np.uint64(61))] |= _bit(words[k])
@@ -136,8 +136,8 @@ def _may_have(word, number, filters):
 
 @kernel
 def _ending(data, start, end, number, filters, endings):
-    """Return the hash of the longest of `endings` with which the longer word data[start:end] ends and which list
-    `number` may have; 0 if there is none."""
+    """Return the hash of the longest ending of the word data[start:end] that is in `endings` and that list `number` may
+    have. The ending is shorter than the word. Return 0 if there is no such ending."""
     longest = np.uint64(0)
     first = end
     while first - HANGUL_BYTES > start and end - first < MAX_ENDING * HANGUL_BYTES:
@@ -156,8 +156,8 @@ def _ending(data, start, end, number, filters, endings):
 def count_stop_words(
     data, offsets, numbers, pages, records, flags, filters, keys, starts, shift, endings, stamps, different, occurrences
 ):
-    """Count the words of each text that are in its list, given by number, if it has one: the distinct words, and all
-    occurrences.
+    """Count the words of each text that are in the text's stop-word list: the distinct words, and all occurrences.
+    `numbers` has the number of each text's list; a text with a number above all lists is skipped.
 
     endings  uint64: hashes of endings of Korean words, which count as words, too
     """

@@ -12,7 +12,7 @@ MULTIPLIER = GOLDEN  # odd
 
 @kernel
 def first_power(size):
-    """The factor of the first character of a string of `size` characters in its hash."""
+    """Return the factor by which the hash of a string of `size` characters multiplies its first character."""
     power = np.uint64(1)
     for _ in range(size - 1):
         power *= MULTIPLIER

@@ -75,7 +75,7 @@ class UnicodeTables(NamedTuple):
     combining: np.ndarray  # uint8[records]: canonical combining class
 
     def records_of(self, points: np.ndarray) -> np.ndarray:
-        """Return what `utf8.record_of` does, for an array of code points."""
+        """Return the record numbers of an array of code points, as `utf8.record_of` does for one."""
         return np.asarray(self.records[self.pages[points >> 8].astype(np.int64) * 256 + (points & 255)])
 
 

@@ -90,7 +90,7 @@ def stripped(data: np.ndarray, spans: np.ndarray) -> np.ndarray:
 
 
 def count_repeats(hashes: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Return how many units of the same text before each unit have its hash, int64.
+    """Return for each unit how many earlier units of its text have the same hash, int64.
 
     hashes  uint64 of shape (units, 2)
     counts  int64, one per text: the number of its units
@@ -103,7 +103,8 @@ def count_repeats(hashes: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 @kernel
 def find_repeats(hashes, counts, slots, repeats):
-    """Write how many units of the same text before each unit have its hash. A slot has the last unit with a hash."""
+    """Write for each unit how many earlier units of its text have the same hash. A slot has the last unit so far with a
+    hash."""
     first = 0
     for row in range(len(counts)):
         size = np.uint64(1)
@@ -197,7 +198,7 @@ def find_lines(data, offsets, valid, spans, counts):
 
 @kernel
 def find_paragraphs(data, offsets, valid, pages, records, flags, spans, counts):
-    """Do what `find_lines` does, for runs of lines that are not blank."""
+    """Write the results of `find_lines` for paragraphs: runs of lines that are not blank."""
     k = 0
     for row in range(len(valid)):
         i, end = offsets[row], offsets[row + 1]
@@ -221,7 +222,7 @@ def find_paragraphs(data, offsets, valid, pages, records, flags, spans, counts):
 
 @kernel
 def find_sentences(data, offsets, valid, pages, records, flags, spans, counts):
-    """Do what `find_lines` does, for sentences. A line end does not end a sentence."""
+    """Write the results of `find_lines` for sentences. A line end does not end a sentence."""
     k = 0
     for row in range(len(valid)):
         i, end = offsets[row], offsets[row + 1]

@@ -195,8 +195,8 @@ def cut_span(codes, kinds, count, roots, edges, costs, best, back, ends):
 
 @kernel
 def find_divided(data, i, end):
-    """The position from `i` on of the first character that may be of a script without spaces, or is U+1361 or U+200B,
-    by its first bytes; `end` if there is none."""
+    """Return the position, from `i` on, of the first character for which `may_divide` is true; `end` if there is
+    none."""
     while i < end:
         if i + 8 <= end:
             leads = mark_leads(load64(data, i))
@@ -219,8 +219,8 @@ def mark_leads(block):
 
 @kernel
 def may_divide(byte, second, third):
-    """Whether a character that begins with these bytes, the first at least 0xE0, may be of a script without spaces, or
-    is one of the block of U+1361, or U+200B."""
+    """Whether a character with these first bytes may belong to a script without spaces or to the block of U+1361, or is
+    U+200B. The first byte is at least 0xE0."""
     if byte == 0xE2:
         return second == 0x80 and third == 0x8B
     if byte == 0xE0:
@@ -238,8 +238,8 @@ def divides(pages, classes, code_point):
 
 @kernel
 def count_plain(block):
-    """How many of eight bytes are, from the first on, ASCII letters, digits, `_` or white space: no word of `table`
-    ends between them. 0 if a byte is not ASCII."""
+    """Return how many of eight bytes, counted from the first, are ASCII letters, digits, `_` or white space; 0 if a
+    byte is not ASCII. No word of `table` ends between such bytes."""
     if block & HIGH_BITS != np.uint64(0):
         return 0
     digits = mark_range(block, np.uint64(0x5050505050505050), np.uint64(0x4646464646464646))
@@ -274,8 +274,8 @@ def class_after(data, i, end, pages, classes):
 
 @kernel
 def wrap_size(data, i, end, kind, pages, classes):
-    """The bytes from `i` on of a line end with its spaces and tabs that only wraps a span, after a character of class
-    `kind`; 0 for no such line end."""
+    """Return the bytes of the line end at `i` with the spaces and tabs around it; 0 if no line end at `i` only wraps a
+    span. The character before `i` has the class `kind`."""
     k = skip_blanks(data, i, end)
     if k < end and byte_at(data, k) == CARRIAGE_RETURN:
         k += 1

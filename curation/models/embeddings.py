@@ -48,7 +48,7 @@ def is_static(model: str) -> bool:
 
 
 def digest_of_model(model: str) -> str:
-    """Return one SHA-256 for the files of a model. It does not depend on the path of the folder."""
+    """Return one SHA-256 for the files of a model. The SHA-256 does not depend on the path of the folder."""
     lines = sorted(f"{digest}  {Path(path).name}\n" for path, digest in transformer_digests(model).items())
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 

@@ -56,7 +56,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_of_curator(self) -> bool:
-        """Whether the head is that of NeMo Curator's own classifiers."""
+        """Whether the model has the classifier head that NeMo Curator's models have."""
         return self.fc_dropout is not None
 
 
@@ -167,8 +167,8 @@ def open_causal(model: str) -> CausalFiles:
 
 
 def check_folder(model: str) -> tuple[tuple[int, int], ...]:
-    """Return the times and sizes of the files of a model. They show whether a file was replaced. Raises InputError for
-    a folder that lacks a file."""
+    """Return the times and sizes of the files of a model. Times and sizes show whether a file was replaced. Raises
+    InputError for a folder that lacks a file."""
     folder = Path(model)
     if not folder.is_dir():
         _refuse(folder)
@@ -297,7 +297,7 @@ def unsupported(path: Path, name: str, value: Any, expected: str) -> InputError:
 
 
 def check_labels(path: Path, config: ModelConfig) -> None:
-    """Raise InputError unless the labels are those of the outputs 0, 1, ..."""
+    """Raise InputError unless `id2label` has one label for each of the outputs 0, 1, ..."""
     if sorted(config.id2label) != sorted(map(str, range(len(config.id2label)))):
         raise unsupported(path, "id2label", config.id2label, "names of the labels 0, 1, ...")
 

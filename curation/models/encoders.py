@@ -119,8 +119,8 @@ one_thread = _OneThread()
 def fixed_batches(windows: Sequence[np.ndarray], max_tokens: int, device: str) -> Iterator[tuple[np.ndarray, int, int]]:
     """Yield, per batch, the numbers of its windows, and its shape: rows and padded length.
 
-    Full windows have separate batches; all other batches are padded. So a window runs always with padding or always
-    without: without it, the package calls different kernels.
+    Full windows have separate batches; all other batches are padded. So a window runs always with padding, or always
+    without padding: without padding, the package calls other kernels.
     """
     lengths = [*(length for length in LENGTHS if length < max_tokens), max_tokens]
     bucket = np.searchsorted(lengths, [len(window) for window in windows], side="right")

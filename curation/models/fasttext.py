@@ -104,7 +104,7 @@ def _model_path(model: str) -> Path:
 
 
 def _stamp(path: Path) -> tuple[int, int]:
-    """Return the time and the size of a file. They show whether the file was replaced."""
+    """Return the time and the size of a file. Time and size show whether the file was replaced."""
     try:
         status = path.stat()
     except OSError as error:
@@ -309,7 +309,7 @@ def _check(reader: _Reader, settings: _Settings, words: _Words, rows: _Matrix, o
 
 
 def _check_pruning(reader: _Reader, settings: _Settings, pruned: np.ndarray) -> int:
-    """Return the number of rows of the kept buckets."""
+    """Check the buckets that pruning kept, and return their number of rows."""
     buckets, numbers = pruned.T
     if settings.buckets > MAX_PRUNED_BUCKETS:
         raise reader.wrong(f"it prunes {settings.buckets} buckets, expected at most {MAX_PRUNED_BUCKETS}")
@@ -360,8 +360,8 @@ def _read_only(tables: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
 
 @lru_cache(MODELS_KEPT)
 def _scoring(model: Classifier, label: int) -> Classifier:
-    """Return the model for one label. It is the same object for all frames, since the GPU engine copies the tables of a
-    model once."""
+    """Return the model for one label. All frames get the same object, since the GPU engine copies the tables of a model
+    once."""
     settings, *others, tree = model.tables
     settings = settings.copy()
     settings[kernel.WANTED] = label
@@ -382,7 +382,8 @@ def _path_to(tree: np.ndarray, label: int, labels: int) -> np.ndarray:
 
 
 def _fitting_shift(numbers: Sequence[np.floating]) -> int:
-    """Return the number of fractional bits with which all of `numbers` are below 2^29."""
+    """Return the largest number of fractional bits with which `numbers`, as integers, stay below 2^29; at most
+    MAX_SHIFT."""
     largest = float(np.max(numbers, initial=0))  # this keeps NaN, which Python's max may lose
     if not math.isfinite(largest):
         raise InputError("this fastText model has weights that are not finite: its training has failed")
@@ -398,7 +399,8 @@ def _as_integers(matrix: _Matrix, shift: int) -> np.ndarray:
 
 
 def _word_table(words: _Words) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return slots, bytes and ends of all words and labels. The bytes of the end of a text come last."""
+    """Return the hash table of all words and labels, their bytes, and where each of them ends. The bytes of `</s>` come
+    last."""
     entries = words.words + words.label_bytes
     word_bytes = np.frombuffer(b"".join(entries) + END_OF_TEXT, np.uint8)
     word_ends = np.cumsum([0, *map(len, entries)], dtype=np.int64)
@@ -408,7 +410,8 @@ def _word_table(words: _Words) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _bucket_index(settings: _Settings, words: _Words) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return the index for `row_of_bucket`, and the order of the file's rows for it: words, then buckets by number."""
+    """Return the index for `row_of_bucket`, and the positions in the file of the rows that it needs: words, then
+    buckets by number."""
     if words.pruned is None:
         return np.zeros(0, np.uint64), None
     buckets, first = np.unique(words.pruned[::-1, 0], return_index=True)  # the last of equal buckets counts

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds modules of the package `transformers` from the values of `config.json` and the tensors of safetensors.
 
-The package is never given a folder or a name. So it downloads nothing, and runs no code of a folder: it never gets the
-code, templates and adapters that a folder may have.
+The package is never given a folder or a name. So the package downloads nothing, and runs no code of a folder: it never
+gets the code, templates and adapters that a folder may have.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _loaded(files: ModelFiles, kind: str, tensors: dict[str, torch.Tensor], dtyp
 
 
 def _with_curator_head(files: ModelFiles, tensors: dict[str, torch.Tensor], dtype: torch.dtype) -> Any:
-    """A classifier of NeMo Curator: an encoder with a linear map of the first token, `fc`."""
+    """Return a classifier of NeMo Curator: an encoder, with a linear layer `fc` for the vector of the first token."""
     import torch
 
     head = {part: tensors.pop(f"fc.{part}") for part in ("weight", "bias") if f"fc.{part}" in tensors}

@@ -78,7 +78,7 @@ class KenlmModel:
     model: Any
 
     def score_texts(self, texts: Sequence[str | None]) -> np.ndarray:
-        """Return what `Engine.score_text` does, to the precision of KenLM's float32 logarithms."""
+        """Return the scores that `Engine.score_text` gives, to the precision of KenLM's float32 logarithms."""
         out = np.zeros((len(texts), kernel.NUM_RESULTS), np.int64)
         for row, text in enumerate(texts):
             for line in (text or "").split("\n"):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Static embeddings in the form of model2vec: a table with one vector per token, and the mean of the tokens of a text.
 
-They need neither a GPU nor PyTorch. The sum for the mean is taken in the order of the text, so every machine computes
-the same mean.
+Static embeddings need neither a GPU nor PyTorch. The sum for the mean is taken in the order of the text, so every
+machine computes the same mean.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class StaticVectors:
             raise InputError(f"{path} has NaN or infinite values: its training has failed")
 
     def windows(self, texts: Sequence[str | None], count: int) -> TokenWindows:
-        """Return one window per text that has tokens; `count` is for encoders."""
+        """Return one window, the whole text, for each text that has tokens; `count` has no effect here."""
         return cut_windows(self.tokenizer, texts, WHOLE_TEXT, 0, ([], []))
 
     def run(self, windows: Sequence[np.ndarray]) -> Iterator[tuple[np.ndarray, np.ndarray]]:

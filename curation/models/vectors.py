@@ -193,7 +193,8 @@ def from_column(
 def _filled(
     values: pa.Array, present: np.ndarray, dimensions: int, name: str, ids: Sequence[str | None] | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the vectors of all rows, given the numbers of the vectors that are present. Other rows are zeros."""
+    """Return the vectors of all rows, and whether each row has a vector with a direction. `values` has the numbers of
+    the vectors that are `present`; other rows become zeros."""
     numbers = values.to_numpy(zero_copy_only=False).reshape(-1, max(dimensions, 1))[:, :dimensions]
     if numbers.dtype == np.int8:
         vectors, has_direction = numbers, numbers.any(axis=1)
@@ -241,7 +242,7 @@ def _shown(row: int, ids: Sequence[str | None] | None) -> str:
 
 
 def in_order(blocks: Sequence[Pairs]) -> Pairs:
-    """Return the pairs of all blocks, ascending by their rows."""
+    """Return the pairs of all blocks, sorted by the left row, then by the right row."""
     i, j, dot = (np.concatenate(parts) for parts in zip(_NO_PAIRS, *blocks, strict=True))
     order = np.lexsort((j, i))
     return i[order], j[order], dot[order]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Windows of tokens: the parts of a long document that an encoder reads one by one, and how their results are pooled.
 
-A text is tokenised from its start only as far as its windows reach. This is done in pieces, since a tokenizer takes
-about 100 bytes of memory per token. A text is cut where the tokens around the cut stay the same, so all ids are those
-of the whole text. A word of more than LIMIT characters is cut at any position.
+A text is tokenised from its start only as far as its windows reach. The text is tokenised in pieces, since a tokenizer
+takes about 100 bytes of memory per token. A text is cut where the tokens around the cut stay the same, so all ids are
+those of the whole text. A word of more than LIMIT characters is cut at any position.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ def _for_unknown(name: str, steps: Sequence[str | int], content: Any, recipe: ty
 
 
 def _longer(name: str, fields: Sequence[str]) -> str:
-    """Name the fields that begin with a name; "" if none does."""
+    """Return a question that names the fields which begin with `name` and "_"; "" if there are none."""
     longer = [field for field in fields if field.startswith(f"{name}_")]
     return f"; did you mean {' or '.join(longer)}?" if longer else ""
 

@@ -69,8 +69,8 @@ def _orders(recipe: Recipe) -> Iterator[str]:
 
 
 def order_advice(recipe: Recipe) -> list[str]:
-    """Return advice for the plan of a recipe: filters to put before a stage that compares documents, so that it
-    compares fewer of them."""
+    """Return advice for the plan of a recipe: filters to put before a stage that compares documents, so that the stage
+    compares fewer documents."""
     names = dict(zip(recipe.stage_names, recipe.stages, strict=True))
     for number, (name, stage) in enumerate(names.items(), 1):
         if stage.kind in (CHAIN_STAGE, VECTOR_STAGE):
@@ -85,8 +85,9 @@ def order_advice(recipe: Recipe) -> list[str]:
 
 
 def _movable(made: set[str], later: Sequence[tuple[str, Stage]]) -> list[str]:
-    """Return the filters among the `later` stages that can run first, since they judge the same texts and columns
-    there. Return none if these filters remove nothing. `made`: columns that the stages before write."""
+    """Return the filters among the `later` stages that can also run before the stage that compares documents. There
+    they judge the same texts and columns. Return [] if these filters remove nothing. `made`: columns that this stage
+    writes."""
     filters: dict[str, bool] = {}
     for name, stage in later:
         if isinstance(stage, Filter | Language):

@@ -76,8 +76,8 @@ class Facts(NamedTuple):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings with which an input of a recipe is read in this way. Names of columns that are the defaults are
-        left out."""
+        """The settings of an input of a recipe that reads the file. Names of columns that are the defaults are left
+        out."""
         columns = {"text_column": self.column, "id_column": self.ids}
         return {name: column for name, column in columns.items() if column} | dict(self.reading)
 

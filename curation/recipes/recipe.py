@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The recipe: inputs, stages and outputs of a run. One YAML file, or the same structures in Python."""
+"""The recipe: inputs, stages and outputs of a run. A recipe is one YAML file, or the same structures in Python."""
 
 from __future__ import annotations
 
@@ -335,7 +335,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return f"<recipe {self.name or 'without name'}: {inputs}; {stages}; tokenizer {self.tokenizer.name}>"
 
     def _repr_html_(self) -> str:
-        """The recipe in at most ten lines, with the title: settings that differ from their defaults."""
+        """Return an HTML table of at most ten lines: the title, inputs, stages and the tokenizer."""
         paths = ", ".join(shown(entry.path) for entry in self.input[:SHOWN_INPUTS])
         more = f" and {len(self.input) - SHOWN_INPUTS:,} more" if len(self.input) > SHOWN_INPUTS else ""
         rows = [("input", f"{paths}{more}" or "none")]

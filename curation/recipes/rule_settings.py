@@ -56,7 +56,7 @@ def put_rule(stage: dict[str, Any], path: list[str], value: Any, where: str) -> 
 
 
 def _expanded(entries: Sequence[str | Rule]) -> tuple[list[int], list[Rule]]:
-    """Return the single rules of entries, with overrides of sets applied, and the number of each rule's entry."""
+    """Return the number of the entry of each single rule, and the single rules. Overrides of rule sets are applied."""
     found = [(number, rule) for number, entry in enumerate(entries) for rule in rules_of_entry(entry)]
     return [number for number, _ in found], [rule for _, rule in found]
 
@@ -116,7 +116,8 @@ def _put_change(rules: list[Any], number: int, name: str, change: Any, value: st
 
 
 def _put_rule_of_value(rules: list[Any], number: int, groups: Groups, path: list[str], value: Any, where: str) -> None:
-    """Do what `put_rule` does, for a path that begins with a value of the column of an entry."""
+    """Change or remove a rule as `put_rule` does. The path begins with a value of the column that the groups of an
+    entry have."""
     name, key, *rest = path
     entry = rules[number]
     if isinstance(entry, str) or "rules" not in entry:
@@ -163,8 +164,8 @@ def _only(numbers: Sequence[int]) -> int | None:
 
 
 def _key_of(rule: Rule, known: Sequence[Rule], taken: Set[str], only: Callable[[str, str], int | None]) -> str:
-    """Return the first key with which settings of the rule's bounds find only this rule; "" if there is none. `only`
-    returns the number of the only rule for a key and a bound."""
+    """Return the first key that selects only this rule in settings of its bounds; "" if there is no such key. `only`
+    returns the number of the only rule that a key and a bound select."""
     sides = [side for side, bound in zip(("min", "max"), rule.bounds, strict=True) if math.isfinite(bound)]
     for key in rule.keys:
         fits = [] if key in taken or _has_syntax(key) else [only(key, side) for side in sides]

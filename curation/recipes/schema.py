@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The JSON Schema of a recipe, for editors that complete and check YAML.
 
-It is generated from the structures of recipes and covers names, types, choices and shorthands. `curate plan` finds the
-errors that need a comparison of several settings.
+The schema is generated from the structures of recipes and covers names, types, choices and shorthands. `curate plan`
+finds the errors that need a comparison of several settings.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shorthands inside a recipe, and settings (`PATH=VALUE`) that change it.
 
-Both work on the content of a recipe, the dictionaries from YAML, before the recipe is checked. A run stores and
-compares recipes with shorthands written out.
+Shorthands and settings work on the content of a recipe, the dictionaries from YAML, before the recipe is checked. A run
+stores and compares recipes with shorthands written out.
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ def _listed_rule(rule: dict[Any, Any], path: str, more: Set[str]) -> list[Any]:
 
 
 def _divided(rule: dict[str, Any]) -> dict[str, Any]:
-    """Return a rule set with the overrides of single values of its groups' column moved from `override` to
-    `group_override`."""
+    """Return a rule set whose overrides for single groups are moved from `override` to `group_override`. Such an
+    override has a value of the groups' column as its key."""
     if not isinstance(rule.get("override"), dict):
         return rule
     own, by_value = divided_override(rule["override"])

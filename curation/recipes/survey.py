@@ -271,8 +271,8 @@ def _by_folder(
     found: InputSurvey, entry: FilesInput, settings: Mapping[str, str], files: Sequence[SourceFile],
     read: Sequence[SourceFile], facts: dict[str, Facts],
 ) -> InputSurvey:  # fmt: skip
-    """Return the survey of a folder with several subfolders: one input per subfolder if these differ, and the other
-    form.
+    """Return the survey of a folder with several subfolders. If the subfolders differ, each of them gets inputs, and
+    one input per format is the `OtherForm`; otherwise the reverse.
 
     files   all files of the folder
     read    those that an input reads
@@ -393,7 +393,7 @@ def _matches_only(pattern: str, files: Sequence[SourceFile]) -> bool:
 
 
 def _shown(path: str, asked: str) -> str:
-    """Return an absolute path in the form of the user's input: relative or absolute."""
+    """Return an absolute path as the user wrote the input: absolute if the input is absolute, else relative."""
     relative = path if os.path.isabs(os.path.expanduser(asked)) else os.path.relpath(path)
     return f"./{relative}" if relative.startswith(("@", "~", "#", "hf:")) else relative  # these begin other inputs
 

@@ -43,7 +43,8 @@ def with_renamed_tokens(content: dict[str, Any], texts: Collection[str]) -> dict
     """Return a tokenizer.json whose model has other names for these tokens, and no merges whose result or parts they
     are.
 
-    All ids stay. Added tokens keep their texts, so shorter added tokens are not found inside them.
+    The ids of all tokens stay the same. Added tokens keep their texts, so shorter added tokens are not found inside
+    them.
     """
     model = content["model"]
     tokens = model.get("vocab") or {}
@@ -91,8 +92,8 @@ def texts_to_rename(model: dict[str, Any], specials: Collection[str]) -> list[st
 
 
 def plain_ids(content: dict[str, Any], specials: Collection[str]) -> Callable[[str], list[int]]:
-    """Return a function that gives for a special token of BPE the ids of other pieces with the same text. It gives no
-    ids if the model has no such pieces."""
+    """Return a function that takes the text of a special token of BPE. The function returns the ids of other pieces
+    with this text; [] if the model has no such pieces."""
     import tokenizers
 
     changed = with_renamed_tokens(content, specials)
@@ -101,9 +102,9 @@ def plain_ids(content: dict[str, Any], specials: Collection[str]) -> Callable[[s
 
 
 def plain_tokens(content: dict[str, Any], *, with_rules: bool) -> list[dict[str, Any]]:
-    """Return the added tokens that are not special: with `with_rules` those with rules that gigatoken does not know,
-    otherwise those without. gigatoken finds tokens with such rules inside words too, and does not strip the white space
-    around them."""
+    """Return the added tokens that are not special and have a rule that gigatoken does not know; without `with_rules`,
+    those that have no such rule. gigatoken finds tokens with such rules inside words too, and does not strip the white
+    space around them."""
     added = [token for token in content.get("added_tokens") or [] if not token.get("special")]
     rules = ("single_word", "lstrip", "rstrip")
     return [token for token in added if with_rules == any(token.get(rule) for rule in rules)]

@@ -81,7 +81,7 @@ def text_offsets(texts: pa.LargeStringArray) -> np.ndarray:
 
 
 def _as_awkward(texts: pa.LargeStringArray) -> Any:
-    """Return the same buffers as an Awkward array: gigatoken refuses Arrow arrays."""
+    """Return the texts as an Awkward array over the same buffers, since gigatoken refuses Arrow arrays."""
     from awkward import Array
     from awkward.contents import ListOffsetArray, NumpyArray
     from awkward.index import Index64

@@ -101,7 +101,8 @@ def _as_array(encode_piece: Callable[[str], Iterable[int]]) -> Callable[[str], n
 
 
 def _in_class_of_tiktoken(expression: str, text: str) -> list[int]:
-    """Return the code points of `text` that are in a class by tiktoken: it encodes what matches and skips the rest."""
+    """Return the code points of `text` that tiktoken's regular expressions put into a class. tiktoken encodes the
+    characters that match and skips the others."""
     import tiktoken
 
     bytes_only = {bytes([byte]): byte for byte in range(BYTES)}
@@ -110,7 +111,8 @@ def _in_class_of_tiktoken(expression: str, text: str) -> list[int]:
 
 
 def _in_class_of_tokenizers(expression: str, text: str) -> list[int]:
-    """Return the code points of `text` that are in a class by `tokenizers`: a normaliser deletes what matches."""
+    """Return the code points of `text` that the regular expressions of `tokenizers` put into a class. A normaliser
+    deletes the characters that match."""
     from tokenizers import Regex, normalizers
 
     delete = normalizers.Replace(Regex(expression), "")
@@ -140,7 +142,8 @@ def classes_of(find: Callable[[str], Any], pattern: int) -> np.ndarray:
 
 
 def make_pages(classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the page number of each 256 code points, and the classes of the distinct pages, that of ASCII first."""
+    """Return the page number of each 256 code points, and the classes of the distinct pages. The page of ASCII is the
+    first."""
     different, pages = np.unique(classes.reshape(-1, PAGE), axis=0, return_inverse=True)
     order = np.arange(len(different))
     order[[0, pages[0]]] = pages[0], 0  # swap

@@ -146,7 +146,7 @@ def plan_pairs(
 
 
 def _extend(pieces: list[Piece], piece: Piece) -> None:
-    """Append a piece, or let it continue the last one."""
+    """Append a piece, or merge it with the last piece if it follows directly in the same token file."""
     if pieces and pieces[-1][:2] == piece[:2] and pieces[-1].last == piece.first:
         piece = pieces.pop()._replace(last=piece.last, stop=piece.stop)
     pieces.append(piece)
@@ -181,7 +181,8 @@ def refuse_existing(stem: Path, exceptions: Sequence[str] = ()) -> None:
 
 
 def is_of_stem(stem: Path, name: str) -> bool:
-    """Return whether `name` is the name of a pair of the stem. Its number has five digits; a date has eight."""
+    """Return whether `name` is the name of a pair of the stem. The number in the name of a pair has five digits; a date
+    has eight."""
     if stem.name.endswith(BARE):
         pattern = re.escape(stem.name.removesuffix(BARE)) + r"(_\d{5})?_document"
     else:
@@ -322,7 +323,8 @@ def _check_permutation(order: np.ndarray, count: int) -> None:
 
 
 def _part_lengths(ids_path: str | Path, lengths_path: str | Path, itemsize: int) -> np.ndarray:
-    """Return the lengths of a token file. IntegrityError if they do not fit it."""
+    """Return the lengths of the documents in a token file. IntegrityError: the lengths do not fit the size of the
+    file."""
     length_bytes = Path(lengths_path).stat().st_size
     lengths = map_array(lengths_path, "<i4", 0, length_bytes // 4)
     num_bytes, negative = _sum(lengths, itemsize)

@@ -246,7 +246,7 @@ class PairWriter:
         self.tokens += tokens
 
     def _sync_and_hash(self) -> None:
-        """Sync and hash the data so far; with such steps, little work is left for `commit`."""
+        """Sync and hash the data written so far, so that little work remains for `commit`."""
         if self.bytes - self._synced_bytes >= BATCH_BYTES:
             self._synced_bytes = self.bytes
             begin_sync(self._bin.fileno())

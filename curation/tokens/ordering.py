@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Seeded orders and splits. They look random and are equal on every machine and in every version of NumPy."""
+"""Seeded orders and splits. The orders and splits look random, and are equal on every machine and in every version of
+NumPy."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ HASH_BYTES = 8
 def seeded_order(count: int, *seeds: int) -> np.ndarray:
     """Return a permutation of 0 to `count` - 1: int64, shape (count,).
 
-    It depends only on `count` and `seeds`, such as (seed, epoch, shard). Different seeds give unrelated orders. Numbers
-    are sorted by a 64-bit hash (SplitMix64), since NumPy's generators may change between versions.
+    The permutation depends only on `count` and `seeds`, such as (seed, epoch, shard). Different seeds give unrelated
+    orders. Numbers are sorted by a 64-bit hash (SplitMix64), since NumPy's generators may change between versions.
     """
     hashes = split_mix((np.arange(count, dtype=np.uint64) + np.uint64(_mixed(seeds))) * np.uint64(GOLDEN))
     return np.argsort(hashes, kind="stable").astype(np.int64)

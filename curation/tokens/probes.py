@@ -95,7 +95,7 @@ def compare(
 
 
 def _differ(ours: Any, theirs: Any) -> bool:
-    """Return whether two results differ. None stands for a text that the reference cannot encode."""
+    """Return whether the ids of two libraries differ; False if the reference cannot encode the text (None)."""
     return theirs is not None and not np.array_equal(ours, theirs)
 
 

@@ -115,7 +115,8 @@ def check_tokenizer(recorded: Mapping[str, Any], where: Path) -> tuple[Tokenizer
 
 
 def _unique_prefixes(paths: Sequence[str | Path]) -> list[Path]:
-    """Return the prefixes in the given order. Both files of a pair, as from a shell's glob, count once."""
+    """Return the prefixes in the given order. The two files of a pair, as a shell's glob gives them, count as one
+    prefix."""
     given: dict[Path, list[Path]] = {}
     for path in paths:
         given.setdefault(suffixed(bare_prefix(path), ".idx").resolve(), []).append(Path(path))

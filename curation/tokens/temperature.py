@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Weights of groups by the power 1/T of their sizes, as in multilingual BERT, XLM-R (T = 3.33) and mT5.
 
-Powers of floats differ between libraries in their last digit. Here weights are integers. They are computed with the
-logarithms and exponentials of `decimal` at a fixed precision, which are correctly rounded on every machine.
+Powers of floats differ between libraries in their last digit. So this module computes integers, with the logarithms and
+exponentials of `decimal` at a fixed precision. Every machine rounds these correctly.
 """
 
 from __future__ import annotations

@@ -217,7 +217,7 @@ class Tokenizer(Shown):
         return ids, counts
 
     def _encode(self, texts: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return what `encode` does, and the positions of special ids that no other ids can replace."""
+        """Return the ids and counts of `encode`, and the positions of special ids that no other ids can replace."""
         if not self.fast:
             ids, counts = self._encode_with_reference(texts, range(len(texts)))
             return ids, counts, self.special_positions(ids)
@@ -267,7 +267,8 @@ class Tokenizer(Shown):
     def special_piece(self, text: str) -> str:
         """Return a special token that would be among the ids of a text, "" if there is none.
 
-        There should be none: `load_tokenizer` refuses a tokenizer that cannot do without the token."""
+        No text should have such a token: `load_tokenizer` refuses a tokenizer that cannot encode the token's text by
+        other pieces."""
         ids = self._call_reference([text], [0])[0]
         positions = np.zeros(0, np.int64) if ids is None else self.special_positions(ids)
         return self.piece(int(ids[positions[0]])) if len(positions) else ""
@@ -377,7 +378,7 @@ class Tokenizer(Shown):
         return [None if any(ids is None for ids in parts) else _joined(parts) for parts in ids_by_text]
 
     def _pieces(self, texts: Sequence[str]) -> Iterator[tuple[int, str]]:
-        """Yield (number of the text, piece) in order."""
+        """Yield the pieces of all texts in order, each as (number of the text, piece)."""
         for number, text in enumerate(texts):
             points = self._cut_points if len(text) > PIECE_CHARACTERS else None
             for piece in points.pieces(text) if points else [text]:
@@ -491,7 +492,7 @@ class Tokenizer(Shown):
     def _encode_with_reference(
         self, texts: pa.LargeStringArray, numbers: Sequence[int] | np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return what `encode` does, from the reference. Errors name a text by its number."""
+        """Return the ids and counts of `encode`, made by the reference. Errors name a text by its number."""
         arrays: list[np.ndarray] = []
         counts: list[int] = []
         for first in range(0, len(texts), REFERENCE_DOCUMENTS):

@@ -97,8 +97,8 @@ class Losses(msgspec.Struct):
         self.add(text, decoded)
 
     def warning(self, name: str) -> list[str]:
-        """Return the warning that the tokenizer `name` loses characters, as a list. It is empty if their share is below
-        MIN_SHARE."""
+        """Return the warning that the tokenizer `name` loses characters, as a list. The list is empty if the share of
+        lost characters is below MIN_SHARE."""
         if self.lost < self.characters * MIN_SHARE or not self.lost:
             return []
         ranked = sorted(self.by_name.items(), key=lambda item: (-item[1], item[0]))[:SHOWN_NAMES]

@@ -148,7 +148,8 @@ def _compositions() -> list[str]:
 
 @cache
 def cutting_tokens() -> list[bytes]:
-    """Return all bytes, then the merges: a character with the characters around it, then these with each other.
+    """Return all bytes, then the merges: first those of a byte of the tested character with text next to it, then those
+    of text alone.
 
     So two ways to cut a context into pieces never give the same tokens."""
     before, after, inside = set(), set(), {bytes(pair) for pair in product(range(128), repeat=2)}
@@ -193,7 +194,8 @@ def huggingface_with(normalizer: Any, pre_tokenizer: Any) -> Vocabulary:
 
 
 def _halves(token: str) -> list[str]:
-    """Return the two tokens of a merge. Text after the character grows at its end, other tokens at their beginning."""
+    """Return the two tokens whose merge is `token`. A token that begins with a continuation byte is cut before its last
+    byte, every other token after its first byte."""
     cut = len(token) - 1 if token[0] in _CONTINUED else 1
     return [token[:cut], token[cut:]]
 

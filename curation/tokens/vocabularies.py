@@ -2,7 +2,7 @@
 """Load vocabularies: tiktoken encodings, Hugging Face `tokenizer.json`, SentencePiece `.model`, and rank files.
 
 A loader returns the reference's `encode` and `decode`, and a function that builds a gigatoken object of the same
-vocabulary. Both encode special tokens spelled out in a text as plain text.
+vocabulary. The reference and gigatoken both encode special tokens spelled out in a text as plain text.
 """
 
 from __future__ import annotations
@@ -169,7 +169,8 @@ def vocabulary_files(name: str) -> list[Path]:
 
 
 def read_tokenizer_json(path: Path, config_path: Path | None = None) -> bytes:
-    """Return the bytes of a tokenizer.json. For a vocabulary with merges, the equivalent tokenizer.json is made."""
+    """Return the bytes of a tokenizer.json; for a `vocab.json` or `merges.txt`, those of an equivalent
+    tokenizer.json."""
     data = path.read_bytes()
     return tokenizer_json_of_pair(path, config_path or path.with_name(CONFIG_FILE)) if is_pair(path, data) else data
 
@@ -261,7 +262,7 @@ def _of_ranks(path: Path, ranks: Ranks) -> Vocabulary:
 
 
 def _tiktoken_ids(encoding: Any, text: str) -> Any:
-    """Return ids, or None if tiktoken's pattern fails, as for a million spaces in a row with cl100k_base."""
+    """Return the ids of a text; None if tiktoken's pattern fails, as for a million spaces in a row with cl100k_base."""
     try:
         return encoding.encode_to_numpy(text, disallowed_special=())
     except ValueError:

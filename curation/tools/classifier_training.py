@@ -286,8 +286,8 @@ def _write_texts(
 
 
 def _distinct(keys: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return two bool arrays: which documents are the first with their text, and which have a text that occurs with
-    several labels."""
+    """Return two bool arrays. The first marks the first document of each text that has only one label. The second marks
+    all documents whose text occurs with several labels."""
     _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
     lowest, highest = np.full(len(first), len(labels)), np.full(len(first), -1)
     np.minimum.at(lowest, inverse, labels)

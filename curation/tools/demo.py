@@ -3,8 +3,8 @@
 
 Docstrings and help topics of the standard library come first, then the licences and descriptions of the installed
 packages (licence texts repeat across packages: real duplicates), then the packages' docstrings until the text is long
-enough. Source files are parsed, never imported. Parsing the standard library takes about two seconds on one core. Its
-tests are skipped: they would add a fifth more text, and take ten more seconds.
+enough. Source files are parsed, never imported. Parsing the standard library takes about two seconds on one core. The
+tests of the standard library are skipped: they would add a fifth more text, and take ten more seconds.
 """
 
 import ast
@@ -130,8 +130,8 @@ def _parse(path: Path) -> ast.Module | None:
 
 
 def _docstrings(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """Yield (name, text): first of the module with its short definitions, then of each long top-level definition, with
-    its nested docstrings."""
+    """Yield (name, text). The first text has the docstrings of the module and of its short definitions. Each further
+    text has the docstrings of one long top-level definition, nested ones included."""
     groups = [(node.name, "\n\n".join(_nested(node))) for node in tree.body if isinstance(node, Definition)]
     short = [text for _, text in groups if 0 < len(text) < MIN_CHARACTERS]
     yield "", "\n\n".join([ast.get_docstring(tree) or "", *short]).strip()
@@ -148,7 +148,8 @@ def _nested(node: Definition) -> Iterator[str]:
 
 
 def _numbered(groups: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Yield the groups, with `#2`, `#3` ... appended to repeated names, since a module may define a name twice."""
+    """Yield the pairs (name, text) with `#2`, `#3` ... appended to repeated names, since a module may define a name
+    twice."""
     seen: dict[str, int] = {}
     for name, text in groups:
         seen[name] = seen.get(name, 0) + 1

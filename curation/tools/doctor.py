@@ -73,7 +73,7 @@ def _numbers(seed: int) -> Iterator[int]:
 def generate_documents(count: int) -> list[str | None]:
     """Return `count` documents of many scripts and lengths, with nulls, repeated lines and near-duplicates.
 
-    They are the same on every machine and in every version. The last one is very long.
+    The documents are the same on every machine and in every version. The last document is very long.
     """
     numbers = _numbers(20)
     documents: list[str | None] = []
@@ -135,7 +135,7 @@ def _table_arrays(table: pa.Table) -> list[np.ndarray]:
 
 
 def _language_model() -> list[Classifier]:
-    """Return the language model if its package is installed, else nothing."""
+    """Return a list with the model that identifies languages; an empty list if the model's package is not installed."""
     try:
         return [load_classifier("")]
     except InputError:
@@ -202,8 +202,8 @@ def _ngram_hits(engine: Engine, text: Text) -> list[np.ndarray]:
 
 
 def _corpus_checks(engine: Engine) -> Iterator[Check]:
-    """Yield checks on generated keys and hashes, so that a fault in the functions that compute keys does not show in
-    these checks."""
+    """Yield checks of the functions on whole corpora. Their keys and hashes are generated, so a fault in the functions
+    that compute these does not show here."""
     rows = 2000
     numbers = np.fromiter(islice(_numbers(21), 4 * rows), np.int64, 4 * rows)
     keys = (numbers[: 2 * rows] % 700).astype(np.uint64).reshape(rows, 2) % np.uint64(29)
@@ -248,7 +248,7 @@ def _window_checks(engine: Engine, documents: Sequence[str | None]) -> Iterator[
 
 
 def _centroids(engine: Engine) -> list[np.ndarray]:
-    """Return the centres of four clusters. Their means are exact in any order of summation, so engines agree."""
+    """Return the centres of four clusters. The means are exact in any order of summation, so engines agree."""
     corners = np.eye(4, 6, dtype=np.float32)
     around = (np.arange(8 * 6, dtype=np.float32).reshape(8, 6) % 5 - 2) / 64
     return [engine.fit_centroids((corners + around[:, None]).reshape(-1, 6), 4, 10, 7)]

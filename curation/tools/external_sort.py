@@ -45,12 +45,12 @@ class Sorter:
                 self._write_block()
 
     def release(self) -> None:
-        """Write the buffer to the files, and free it until `merged`."""
+        """Write the buffer of rows to the files, and free its memory."""
         self._write_block()
         self.keys, self.values = self.keys[:0].copy(), self.values[:0].copy()
 
     def grow(self) -> None:
-        """Make the buffer again after `release`."""
+        """Allocate the buffer of rows again, after `release` has freed it."""
         self.keys = np.empty((BUFFER_ROWS, self.keys.shape[1]), np.int32)
         self.values = np.empty((BUFFER_ROWS, self.values.shape[1]), np.int64)
 

@@ -118,8 +118,8 @@ def communities(
 def _computed(
     name: str, edges: Edges, compute: Callable[[Any, Any], np.ndarray], settings: dict[str, Any]
 ) -> np.ndarray:
-    """Return the values of the nodes that a function computes from NetworkX and a graph. Store the version of NetworkX
-    in `settings`."""
+    """Return the value of each node that `compute` computes with NetworkX. Store the version of NetworkX in
+    `settings`."""
     backend = settings["backend"]
     if backend not in (NETWORKX, CUGRAPH):
         raise RecipeError(f"backend is {backend!r}{nearest(backend, (NETWORKX, CUGRAPH))}")
@@ -156,8 +156,8 @@ def _check_memory(name: str, edges: Edges) -> None:
 def _result(
     given: Any, frame: Any, edges: Edges, name: str, column: str, values: np.ndarray, settings: dict[str, Any]
 ) -> Any:
-    """Return the nodes with their values, as a frame of the kind of `given`; or with a `column`, `given` with the
-    values of its rows there."""
+    """Return the nodes with their values, as a frame of the kind of `given`. With a `column`, return `given` with the
+    values of its rows in this column instead."""
     engine = engine_of(frame)
     if column:
         mine = pa.array(values).take(pa.array(edges.rows, mask=edges.rows < 0))

@@ -282,8 +282,8 @@ class _Training:
             mine.release()
 
     def _discount(self, n: int, keys: np.ndarray, values: np.ndarray, mine: Sorter, shorter: Sorter | None) -> None:
-        """Add the n-grams of complete contexts to the sorters. An n-gram has (probability without shorter n-grams,
-        weight of the shorter n-gram, 0); a context has (0, 0, back-off weight)."""
+        """Add the n-grams of complete contexts to the sorters. The values of an n-gram are (probability without shorter
+        n-grams, weight of the shorter n-gram, 0); those of a context are (0, 0, back-off weight)."""
         adjusted, raw = values.T
         starts = _starts(keys[:, :-1])
         sizes = np.diff(np.append(starts, len(keys)))

@@ -304,11 +304,11 @@ class _Items:
 
     @property
     def first_grams(self) -> np.ndarray:
-        """Return the first n-gram of each item; 0 for an item without words."""
+        """Return the position in `hashes` of each item's first n-gram; 0 for an item without words."""
         return np.append(self.grams, 0)[self.starts[:-1]]
 
     def questions(self, answer_column: str) -> Evaluation | None:
-        """Return the items with short questions, without their n-grams; None if there are none."""
+        """Return the evaluation items with short questions, and no n-grams; None if no item has a short question."""
         if not answer_column and min(self.columns["words"], default=0) >= self.settings.ngram:
             return None
         columns = [answer_column] if answer_column else []
@@ -371,7 +371,8 @@ class _Corpus(NamedTuple):
     tasks: list[Any]
 
     def name(self, order: int, row: int) -> str:
-        """Return a name for a record without an id, made from its position. The upper bits of `order` have the task."""
+        """Return a name for a record without an id, made from its position. The upper bits of `order` are the number of
+        its task."""
         task = order >> 40
         return f"{self.sources[task]}/{int(self.base[task]) + row if isinstance(self.tasks[task], FilesTask) else row}"
 

@@ -185,7 +185,7 @@ def find_ngrams(engine: Engine, wanted: WantedNgrams, task: FilesTask | PairTask
 def first_per_group(
     group: np.ndarray, order: np.ndarray, values: np.ndarray, limit: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the first `limit` rows of each group by `order`, sorted by group and order."""
+    """Return the rows with the `limit` lowest `order` numbers of each group, sorted by group and order."""
     by_order = np.lexsort((order, group))
     group, order, values = group[by_order], order[by_order], values[by_order]
     starts = np.flatnonzero(np.diff(group, prepend=-1))

@@ -110,8 +110,8 @@ class Close(NamedTuple):
         )
 
     def merge(self, rows: np.ndarray, other: Close) -> None:
-        """Replace pieces of the items at `rows` by nearer pieces of another result. Of equal scores, the first one
-        counts."""
+        """Replace pieces of the items at `rows` by nearer pieces of another result. Of pieces with equal scores, the
+        first in the order of pieces counts as nearer."""
         score = np.concatenate([self.score[rows], other.score], axis=1)
         order = np.concatenate([self.order[rows], other.order], axis=1)
         best = np.lexsort((order, -score), axis=1)[:, :CANDIDATES]
@@ -234,7 +234,7 @@ class VectorSearch:
         self.number += len(pieces)
 
     def _take(self, mine: np.ndarray, pieces: list[ComparedText], theirs: np.ndarray, vectors: np.ndarray) -> None:
-        """Keep the nearest of some pieces for the items at `mine`."""
+        """Compare the items at `mine` with the pieces at `theirs`, and keep the nearest pieces of each item."""
         weights = (1 / np.sqrt(squared_norms(vectors).astype(np.float64))).astype(np.float32)
         items = self.items.vectors[mine]
         near = self.engine.nearest_vectors(items, vectors, weights, min(CANDIDATES, len(vectors))).astype(np.int64)

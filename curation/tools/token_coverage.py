@@ -210,7 +210,7 @@ def _add(
 
 
 def _sums(flags: np.ndarray, ends: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Return the number of flags of each document."""
+    """Return how many flags of each document are true; `flags` has one per token."""
     below = np.concatenate([np.zeros(1, np.int64), np.cumsum(flags, dtype=np.int64)])
     return np.asarray(below[ends] - below[ends - lengths])
 
@@ -219,7 +219,7 @@ _known: dict[str, _Kinds] = {}
 
 
 def _kinds(tokenizer: Tokenizer) -> _Kinds:
-    """Return the kinds of a tokenizer's tokens, computed once."""
+    """Return the kinds of a tokenizer's tokens, computed once per tokenizer."""
     if tokenizer.digest not in _known:
         _known.clear()
         _known[tokenizer.digest] = _kinds_of(tokenizer)

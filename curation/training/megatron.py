@@ -137,6 +137,7 @@ def apportion(total: int, shares: Sequence[float]) -> list[int]:
 
 
 def _edges(reader: IndexedReader) -> list[int]:
-    """Return sizes and CRCs of the start and end of a pair, which identify its content."""
+    """Return the numbers of sequences and tokens of a pair, and CRCs of the start and end of its `.bin`, to identify
+    its content."""
     data = reader.tokens.view(np.uint8)
     return [len(reader), len(reader.tokens), zlib.crc32(data[:EDGE_BYTES]), zlib.crc32(data[-EDGE_BYTES:])]

@@ -99,7 +99,7 @@ def import_config(path: str, name: str = "recipe.yaml") -> Imported:
 
 
 def _read(path: str) -> tuple[Any, list[Entry], list[str]]:
-    """Return the module of the tool, the entries of the file, and remarks that concern all entries."""
+    """Return the module of the tool, the entries of the file, and notes that concern all entries."""
     suffix = Path(path).suffix.lower()
     if Path(path).exists() and not Path(path).is_file():
         raise RecipeError(f"{path} is a folder, a pipe or a device, expected {EXPECTED}")
@@ -212,7 +212,8 @@ def _translated(entry: Entry, settings: Settings, table: Mapping[str, Translator
 
 
 def _whole(value: Any) -> Any:
-    """Return a value with whole numbers as integers, since YAML of other tools may have 5.0."""
+    """Return a value in which floats such as 5.0 are integers, since YAML of other tools may have such floats for
+    counts."""
     if isinstance(value, dict):
         return {name: _whole(entry) for name, entry in value.items()}
     if isinstance(value, list | tuple):
@@ -280,7 +281,7 @@ def _input_lines(found: list[TranslatedEntry]) -> Iterator[str]:
 
 
 def _fits(key: str, content: dict[str, Any]) -> bool:
-    """Whether an input may have a setting: `extract` is for pages."""
+    """Return whether an input may have a setting: only inputs of web pages have `extract`."""
     return key != "extract" or content.get("format") == "warc"
 
 

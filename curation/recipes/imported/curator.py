@@ -57,7 +57,7 @@ def entries_of(content: Mapping[str, Any]) -> Iterator[Entry]:
 
 
 def _text_columns(content: Mapping[str, Any]) -> list[str]:
-    """Return the names of the column with the text: that of a reader, and the usual one."""
+    """Return the names of the text columns that readers and `input_field` give; `text` if none of them gives a name."""
     own = [
         entry.settings.get("text_field") for entry in _all_entries(content) if entry.name in (*READERS, "input_field")
     ]

@@ -161,7 +161,8 @@ def _overridden(rule_set: str, overrides: Mapping[str, tuple[str, float | None, 
 def _bounds_of(
     settings: Settings, rows: tuple[tuple[str, str, float, tuple[str, ...]], ...]
 ) -> dict[str, tuple[str, float | None, float]]:
-    """Return the overrides of a rule set, given rows of (setting, side, default, reasons of the set)."""
+    """Return the overrides of a rule set, as `_overridden` takes them. A row has (setting, side, default, reasons of
+    the set)."""
     return {
         reason: (side, bound, default)
         for name, side, default, reasons in rows

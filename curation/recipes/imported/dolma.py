@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """dolma: configurations of the mixer (`streams:`), of taggers, of `dedupe` and of `tokens`.
 
-A mixer filters by attributes that taggers wrote, such as `@.a__gopher_v1__word_count[0][2] < 50`. Here a rule measures
-the text itself. Subjects of rules are those of the rule set `dolma`, which follows the tagger gopher_v1 of dolma 1.2.1.
+A mixer filters by attributes that taggers wrote, such as `@.a__gopher_v1__word_count[0][2] < 50`. In a recipe, a rule
+measures the text itself. Subjects of rules are those of the rule set `dolma`, which follows the tagger gopher_v1 of
+dolma 1.2.1.
 """
 
 from __future__ import annotations
@@ -97,7 +98,8 @@ def _inputs(content: Mapping[str, Any], place: str) -> Iterator[Entry]:
 
 
 def _of_streams(streams: list[dict[str, Any]]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yield the steps of all streams, each once. A step that some streams lack has a remark about it."""
+    """Yield the steps of all streams, each once. A step that some streams lack gets the setting `streams`: how many
+    streams have it."""
     found: dict[str, list[tuple[str, str, dict[str, Any]]]] = {}
     for number, stream in enumerate(streams):
         for step in _of_stream(stream, f"streams[{number}]"):

@@ -102,8 +102,8 @@ class Settings:
         return self.inner[-1]
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Return a setting, or its default in the other tool. Raises NotTranslated for a value that is not in the
-        file."""
+        """Return the value of a setting; without one, its default in the other tool. Raises NotTranslated for a value
+        that only a run of the other tool would know."""
         value = self.values.get(name, default)
         if isinstance(value, Unread | Made):
             raise NotTranslated(
@@ -132,7 +132,7 @@ class Settings:
         return value
 
     def given(self) -> str:
-        """The settings in the file, for a comment."""
+        """Return the settings that a function has asked for and the file gives, as text for a comment."""
         asked = {
             name: value
             for name, value in self.values.items()
@@ -172,7 +172,7 @@ def shown(value: Any) -> str:
 
 
 class TheirBound(NamedTuple):
-    """A bound: the name of a setting and its default, or 1 minus the setting."""
+    """A bound of a rule: the value of the setting `name` in the other tool, or 1 minus this value."""
 
     name: str
     default: float | None = None
@@ -255,7 +255,7 @@ def _shipped(name: str) -> list[Any]:
 
 
 def shipped(recipe: str, stage: str) -> dict[str, Any]:
-    """Return a stage of a shipped recipe that follows the same tool."""
+    """Return the stage named `stage` of a shipped recipe, which follows the same tool."""
     [found] = [entry for entry in _shipped(recipe) if isinstance(entry, dict) and entry.get("name") == stage]
     return dict(found)
 
@@ -267,7 +267,7 @@ def tokenizer_name(name: str) -> str:
 
 
 def needs(*paths: str) -> str:
-    """Return the remark on a stage with `when`: it is left out until the user gives the settings at `paths`."""
+    """Return a note for a stage with `when`: the stage is left out until the user gives the settings at `paths`."""
     return f"left out until you give your file: --set {' --set '.join(f'{path}=...' for path in paths)}"
 
 

@@ -111,8 +111,8 @@ class Packing(NamedTuple):
 
 
 def _shares(lengths: np.ndarray, rows: int, length: int) -> dict[str, Any]:
-    """Return counts and shares of cut documents and of padding; also the cut documents that `blocks` would have, which
-    cuts one stream."""
+    """Return counts and shares of cut documents and of padding. For comparison, also return the share of documents that
+    `blocks` would cut."""
     cut = int(np.count_nonzero(lengths > length))
     ends = np.cumsum(lengths, dtype=np.int64)
     cut_in_blocks = int(np.count_nonzero((ends - lengths) // length != (ends - 1) // length))

@@ -133,6 +133,6 @@ def write_tensor(path: Path, shape: tuple[int, ...], batches: Iterable[np.ndarra
 
 def entry(path: Path, folder: Path | None = None, **counts: int) -> dict[str, Any]:
     """Return a file's entry in the manifest: path in `folder`, size in bytes, SHA-256 and `counts`. Without `folder`,
-    the file is right in the folder of the form."""
+    the file is directly in the folder of the form."""
     name = path.relative_to(folder or path.parent).as_posix()
     return {"file": name, "bytes": path.stat().st_size, "sha256": file_sha256(path), **counts}

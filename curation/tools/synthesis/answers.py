@@ -123,5 +123,5 @@ class Answers:
             start += len(line)
 
     def close(self) -> None:
-        """Close the file; its answers are there for the next call."""
+        """Close the file of answers. A later call with the same file reads them again."""
         self._file.close()

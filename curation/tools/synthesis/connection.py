@@ -187,8 +187,8 @@ def _origin(url: Any) -> tuple[Any, ...]:
 
 
 async def _beginning(response: Any, most: int) -> bytes:
-    """Return the first bytes of a body: at least `most` if it has so many. Some servers compress it against the
-    request."""
+    """Return the first bytes of a body: at least `most` if it has so many. Some servers compress the body although the
+    request does not allow it."""
     body = bytearray()
     async for chunk in response.aiter_raw():
         body += chunk

@@ -166,7 +166,8 @@ class SelfInstructWork:
         return request
 
     def _form(self, asked: Request) -> str | None:
-        """Return the form of the instances of an instruction; None if the answer is not clear."""
+        """Return whether the model writes labels or inputs first for an instruction; None if the answer to this
+        question is not clear."""
         answer = self.answers.get(asked.key)
         words = WORD.findall(answer.text.lower()) if answer and answer.outcome == ANSWERED else []
         return {"yes": LABEL_FIRST, "no": INPUT_FIRST}.get(words[0]) if words else None

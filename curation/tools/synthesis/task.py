@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A task of `curate generate`: the model and the requests to it. It is one YAML file, or a dictionary in Python."""
+"""A task of `curate generate`: the model and the requests to it. A task is one YAML file, or a dictionary in Python."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The requests of a task, and the documents that it makes of their answers.
 
-Both depend only on the task, its input and the stored answers, in the order of the requests.
+Requests and documents depend only on the task, its input and the stored answers, in the order of the requests.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class SynthesisTask(Protocol):
 
 
 class TemplateWork:
-    """One document per answer."""
+    """The requests of a template task, and one document per answer."""
 
     def __init__(self, task: Template, answers: Answers) -> None:
         self.task, self.answers = task, answers
