@@ -403,8 +403,8 @@ def measure_pieces(data, blocks, origin, long_words, pieces, piece_words, word_s
 
 @cuda.jit(cache=True)
 def finish_pieces(data, origin, row_ranks, long_words, pieces, piece_words, word_starts, word_ends, others, out):
-    """One thread per piece of a long word: counts the ellipses that end in it. The thread of the last piece checks
-    whether the word ends a sentence."""
+    """One thread per piece of a long word: each counts the ellipses that end in its piece. The thread of the last
+    piece checks whether the word ends a sentence."""
     piece = cuda.grid(1)
     while piece < piece_words.size:
         j = piece_words[piece]

@@ -261,7 +261,8 @@ def _nearest(engine: Engine, vectors: np.ndarray, weights: np.ndarray, block: sl
 
 
 def _close(engine: Engine, lefts: np.ndarray, rights: np.ndarray, block: slice, units: int) -> np.ndarray:
-    """Return the close pairs of the left vectors in a block: left, right and cosine; shape (3, n)."""
+    """Return the close pairs of a left vector in `block` and any right vector. The array of shape (3, n) has the left
+    index, the right index and the cosine."""
     mine = lefts[block]
     norms, found = squared_norms(mine), [np.zeros((3, 0), np.int64)]
     low = (np.sqrt(norms.astype(np.float64)) * (units / UNITS * (1 - 1e-5))).astype(np.float32)

@@ -140,7 +140,7 @@ class KernelCache(NullCache):  # type: ignore[misc]
         """Return the compiled function for the argument types `sig`, or None if no file has it.
 
         Numba's own cache first registers all functions that a compilation may need (0.25 s). Compiled code needs only
-        the run-time library; if the compiler must run, it registers the functions.
+        the run-time library. A compilation registers the functions when it starts.
         """
         rtsys.initialize(target_context)
         for path in self._files(sig):

@@ -26,9 +26,9 @@ class ClusterWords:
     def typical(self, words: int) -> dict[int, list[str]]:
         """Return up to `words` words of each cluster that it uses more than other clusters, the most typical first.
 
-        The measure is the log-odds ratio with an informative Dirichlet prior, which is the counts of all clusters, in
-        standard deviations (Monroe, Colaresi and Quinn, "Fightin' Words", Political Analysis 2008). Only words above
-        1.96 count. A single cluster has no typical words. Equally typical words are in the order of their code
+        The measure is a z-score: a log-odds ratio divided by its standard deviation. Its informative Dirichlet prior is
+        the counts of all clusters (Monroe, Colaresi and Quinn, "Fightin' Words", Political Analysis 2008). Only words
+        above 1.96 count. A single cluster has no typical words. Equally typical words are in the order of their code
         points."""
         prior: Counter[str] = sum(self.counts.values(), Counter())
         whole = prior.total()

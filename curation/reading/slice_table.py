@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The slices of a plan as columns: 44 bytes per file range and 8 per slice, instead of 500 as objects.
+"""The slices of a plan as columns: 44 bytes per file range and 8 per slice. A slice takes 500 bytes
+as an object.
 
 A slice object is created on access. A task reads one slice, or consecutive small slices of different inputs.
 """

@@ -175,7 +175,7 @@ def _key_of(rule: Rule, known: Sequence[Rule], taken: Set[str], only: Callable[[
 
 
 def _has_syntax(part: str) -> bool:
-    """Whether a part of a path would be read as several parts, or lose its spaces."""
+    """Return whether `--set` would read a part of a setting's path as several parts, or strip its spaces."""
     return bool({*part} & {*".="}) or part != part.strip()
 
 

@@ -89,7 +89,7 @@ class Candidates:
 
 
 def held(samples: int) -> int:
-    """Return the number of candidates per reason if the report shows `samples` documents per reason."""
+    """Return how many removed documents to store per reason, of which the report shows `samples`."""
     return max(samples, GROUP_SAMPLES)
 
 

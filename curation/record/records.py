@@ -151,8 +151,8 @@ class RunningNote:
         self.batch, self.share = (documents, size), 0.0
 
     def part(self, share: float) -> None:
-        """Count a share of the batch as done. The highest share so far counts, because a second slow stage begins again
-        at 0."""
+        """Count a share of the batch as done. Progress is the highest share so far, because the share begins
+        again at 0 when a second slow stage starts."""
         self.share = max(self.share, share)
         documents, size = (int(self.share * number) for number in self.batch)
         self._store(self.counts[0] + documents, self.counts[1] + size, self.counts[2])

@@ -176,7 +176,9 @@ class GroupEffects(NamedTuple):
 def group_effects(
     rules: Sequence[Rule], measures: Mapping[str, np.ndarray], column_of: Callable[[str], pa.ChunkedArray]
 ) -> list[GroupEffects]:
-    """Return the effects for each group that rules distinguish, by column, the largest group first.
+    """Return what the rules remove from each group of documents with bounds of its own, such as a language.
+
+    Groups are listed per column, the largest first.
 
     measures   as in `rule_effects`
     column_of  function that returns a column by name, with one value per document

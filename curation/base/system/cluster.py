@@ -137,7 +137,7 @@ def process_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
 
 @contextmanager
 def pool_of_processes(threads: Sequence[int]) -> Iterator[ThreadedProcesses]:
-    """Do the same as `process_pool`, for processes with these numbers of threads."""
+    """Yield a pool like that of `process_pool`, in which process i has `threads[i]` threads."""
     context = _SpawnContext()
     multiprocessing.resource_tracker.ensure_running()
     watched, alive = context.Pipe(duplex=False)

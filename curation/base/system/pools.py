@@ -109,7 +109,7 @@ class ThreadedProcesses:
 def threaded_processes(
     context: Any, threads: Sequence[int], begin: Callable[[Any], None], watched: Any
 ) -> Iterator[ThreadedProcesses]:
-    """Yield a pool of spawned processes with these numbers of threads. Each process calls `begin(watched)` first.
+    """Yield a pool of spawned processes; process i has `threads[i]` threads. Each process calls `begin(watched)` first.
 
     After an error, running tasks are completed and no other task starts.
     """

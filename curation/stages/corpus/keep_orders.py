@@ -49,7 +49,7 @@ FORMS_SHOWN = "ISO 8601 (2024-05-06T07:08:09Z), 20240506, 20240506070809, or Mon
 
 
 def check_policy(keep: dict[str, str]) -> None:
-    """Raise ValueError unless `keep` is one policy and the name of its column."""
+    """Raise ValueError unless `keep` maps exactly one policy to the name of the column that it compares."""
     if len(keep) != 1 or not {*keep} <= {*POLICIES}:
         raise ValueError(f"keep takes either highest or newest, not {', '.join(keep) or 'none'}")
     [(policy, column)] = keep.items()

@@ -65,8 +65,8 @@ class _Answer(msgspec.Struct):
 
 
 def completion_of(body: bytes) -> Completion:
-    """Return the completion in a body. StatusError: the body has an error instead. NoCompletionError: it has
-    neither."""
+    """Return the completion in the body of a response. Raises StatusError if the body has an error instead, and
+    NoCompletionError if it has neither."""
     try:
         # Unlike msgspec, json reads NaN, a byte order mark and halves of surrogate pairs.
         content = json.loads(body, parse_int=lambda digits: int(digits[:MAX_DIGITS]))

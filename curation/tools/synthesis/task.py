@@ -59,7 +59,7 @@ class Request(NamedTuple):
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
-    """Settings of all kinds of tasks.
+    """The settings that all kinds of tasks have in common.
 
     endpoint             URL of an OpenAI-compatible API, such as `http://localhost:8000/v1`; its query is sent too
     model                name of the model there
