@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Candidates for near-duplicates: pairs of rows that share band keys. No text is read to choose the pairs.
+"""Pairs of rows that share band keys: the candidates for near-duplicates, chosen from keys only.
 
-The rows with one key are a group. Each row is paired with the first row of its group; these pairs form a *star*. In a
-group of at most SMALL rows, all other rows are also paired with each other. A larger group is divided by the key of the
-next band, at most ROUNDS times, and its parts are groups again. A large group in which all bands are equal keeps only
-the pairs with its first row. So a row has at most SMALL + ROUNDS pairs per band, however many rows share its key.
+The rows with one key are a group. Each row is paired with the first row of its group (a *star*). In a group of at most
+SMALL rows, all other rows are paired too. A larger group is divided by the key of the next band, at most ROUNDS times,
+and its parts are groups again. A large group in which all bands are equal keeps only the pairs with its first row. So a
+row has at most SMALL + ROUNDS pairs per band, however many rows share its key.
 
-Rows, pairs and large groups depend only on keys, not on the division into tasks or on results of comparisons.
+Rows, pairs and large groups depend only on keys, not on slice groups, reducers or results of comparisons.
 
-A file of pairs has a cell per kind and group of slices. A row is in the cell of its group of slices, and a pair in the
-cell of its left row.
+A file of pairs has a cell per kind and slice group: pairs by the slice group of their left row, rows by their own slice
+group.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ if TYPE_CHECKING:
 
 SMALL = 16
 ROUNDS = 4
-MERGE_PAIRS = 1 << 20  # most pairs that wait to be merged
+MERGE_PAIRS = 1 << 20  # pairs that are kept unsorted at most
 PAIRS, LARGE_GROUPS, SPLITS = "pairs", "large_groups", "splits"  # phases
 STARS, OTHERS, ROWS, LARGE_GROUP = range(4)  # kinds of cells
 KINDS = 4
 
 
 class LargeGroup(NamedTuple):
-    """Rows of large groups, ascending within a group. A row may be in one group per band."""
+    """Rows of large groups, in ascending order within a group. A row may be in a group of each band."""
 
     row: np.ndarray
     first: np.ndarray  # first row of the group
     band: np.ndarray  # int32
 
     def select(self, chosen: slice) -> LargeGroup:
-        """Return the rows with these positions."""
+        """Return the rows of a slice."""
         return LargeGroup(*(values[chosen] for values in self))
 
 
 class _PairSet:
-    """A set of pairs of rows."""
+    """Pairs of rows, each once."""
 
     def __init__(self, kind: str) -> None:
         self.pieces = [np.zeros((2, 0), kind)]
@@ -71,7 +71,7 @@ class _PairSet:
             self.sorted()
 
     def sorted(self) -> np.ndarray:
-        """Return the pairs sorted by left and right row: shape (2, n)."""
+        """Return the pairs by left and right row: shape (2, n)."""
         self.pieces, self.pending = [unique_pairs(self.pieces)], 0
         return self.pieces[0]
 
@@ -83,18 +83,32 @@ class _Found:
         self.corpus = corpus
         kind = row_type(corpus)
         self.stars, self.others = _PairSet(kind), _PairSet(kind)
-        self.large_groups: list[LargeGroup] = []  # rows ascend in each element
-        self.rounds = np.zeros(ROUNDS + 1, np.int64)  # rows that each round divides, and rows that stay in large groups
+        self.large_groups: list[LargeGroup] = []  # each with ascending rows
 
-    def add(self, rows: np.ndarray, sizes: np.ndarray) -> None:
-        """Add the pairs of groups of these sizes, whose rows follow each other in `rows`, ascending in each group."""
-        starts, is_small = np.cumsum(sizes) - sizes, sizes <= SMALL
-        self.stars.add(np.repeat(rows[starts], sizes - 1), np.delete(rows, starts))
-        self._add_others(rows[np.repeat(is_small, sizes)], sizes[is_small])
+    def add(self, rows: np.ndarray, leaders: np.ndarray) -> tuple[np.ndarray, int]:
+        """Add the pairs of groups. Return the positions of the rows in groups of more than SMALL, and the number of
+        rows without a group.
+
+        `rows` is ascending; `leaders` has the position of the first row in the group of each."""
+        follows = positions_of(leaders != np.arange(len(leaders), dtype=leaders.dtype))
+        self.stars.add(rows[leaders[follows]], rows[follows])
+        member = np.zeros(len(leaders), bool)
+        member[follows] = True
+        member[leaders[follows]] = True
+        position = positions_of(member)
+        del member, follows
+        position = position[np.argsort(leaders[position], kind="stable")]
+        leader = leaders[position]
+        starts = np.flatnonzero(np.r_[True, leader[1:] != leader[:-1]]) if len(leader) else np.zeros(0, np.int64)
+        sizes = np.diff(np.r_[starts, len(leader)])
+        is_large = np.repeat(sizes > SMALL, sizes)
+        large = np.sort(position[is_large])
+        position, sizes = position[~is_large], sizes[sizes <= SMALL]
+        self._add_others(rows[position], sizes)
+        return large, len(leaders) - len(leader)
 
     def _add_others(self, number: np.ndarray, sizes: np.ndarray) -> None:
-        """Add all pairs of groups except pairs with the first row. `number` has the rows of the groups, one group after
-        the other."""
+        """Add the pairs of groups of these sizes, one after the other in `number`, except those with the first row."""
         starts = np.repeat(np.cumsum(sizes) - sizes, sizes)
         place = np.arange(len(number)) - starts
         for first in range(1, SMALL - 1):
@@ -103,11 +117,11 @@ class _Found:
                 return
             self.others.add(number[starts[later] + first], number[later])
 
-    def write(self, path: Path) -> None:
-        """Write the pairs, their rows and the large groups, one cell per kind and group of slices. The last cell
-        (int64) has counts: pairs outside of stars, rows in large groups, and rows per round (`rounds`)."""
+    def write(self, path: Path, rounds: np.ndarray) -> None:
+        """Write the pairs, rows and large groups by slice group. The last cell has the number of other pairs and of
+        rows in large groups, then `rounds`; int64."""
         stars, others = self.stars.sorted(), self.others.sorted()
-        rows = sorted_unique(stars)  # every row with a pair is also in a star
+        rows = sorted_unique(stars)  # every row with another pair has a star
         starts = slice_group_starts(self.corpus).astype(rows.dtype)
         large_rows = sum(len(large_group.row) for large_group in self.large_groups)
 
@@ -123,30 +137,13 @@ class _Found:
                     for large_group, places in zip(self.large_groups, bounds, strict=True)
                 ]
                 yield [values for field in zip(*pieces, strict=True) for values in field]
-            yield [np.array([others.shape[1], large_rows]), self.rounds]
+            yield [np.array([others.shape[1], large_rows]), rounds]
 
         write_cells(path, cells(), KINDS * (len(starts) - 1) + 1)
 
 
-def _groups_of(leaders: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the positions of the rows in groups of two or more, group by group and ascending in each, and the sizes of
-    these groups. `leaders` has the position of the first row in the group of each row."""
-    follows = leaders != np.arange(len(leaders), dtype=leaders.dtype)
-    member = follows.copy()
-    member[leaders[follows]] = True
-    position = positions_of(member)
-    del member, follows
-    position = position[np.argsort(leaders[position], kind="stable")]
-    return position, np.diff(np.flatnonzero(leaders[position] == position), append=len(position))
-
-
-def _in_large_groups(position: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Return those `position` values that are in groups of more than SMALL rows, ascending."""
-    return np.sort(position[np.repeat(sizes > SMALL, sizes)])
-
-
 def unique_pairs(pieces: list[np.ndarray]) -> np.ndarray:
-    """Return the distinct pairs sorted by left and right row: shape (2, n). `pieces` may be emptied, to save memory."""
+    """Return pairs by left and right row, each once: shape (2, n). `pieces` may be emptied, to save memory."""
     if pieces[0].dtype == np.int32:  # both rows fit one integer
         codes = np.empty(sum(piece.shape[1] for piece in pieces), np.int64)
         done = 0
@@ -176,27 +173,25 @@ def _path(corpus: Corpus, phase: str, number: int) -> Path:
 
 
 def write_pairs(engine: Engine, corpus: Corpus, reducer: int, bands: int) -> None:
-    """Write the pairs and large groups of the rows that share one of this task's keys."""
+    """Write the pairs and large groups of a reducer's keys."""
     found = _Found(corpus)
     for band, keys, rows in read_keys_of(corpus, reducer, bands, 1):
         leaders = engine.group_leaders(keys)
-        position, sizes = _groups_of(leaders)
-        found.add(rows[position], sizes)
-        large = _in_large_groups(position, sizes)
+        large, _ = found.add(rows, leaders)
         found.large_groups.append(LargeGroup(rows[large], rows[leaders[large]], np.full(len(large), band, np.int32)))
-    found.write(_path(corpus, PAIRS, reducer))
+    found.write(_path(corpus, PAIRS, reducer), np.zeros(ROUNDS + 1, np.int64))
 
 
 # Large groups
 
 
 def large_group_tasks(corpus: Corpus) -> int:
-    """Return the number of tasks of `write_large_group_keys`: 0 if there is no large group."""
+    """Return the number of slice groups, or 0 if there is no larger group."""
     return slice_group_count(corpus) if _has_large_groups(corpus) else 0
 
 
 def split_tasks(corpus: Corpus) -> int:
-    """Return the number of tasks of `split_large_groups`: 0 if there is no large group."""
+    """Return the number of reducers, or 0 if there is no larger group."""
     return reducer_count(corpus) if _has_large_groups(corpus) else 0
 
 
@@ -228,8 +223,7 @@ def _rounds(bands: int) -> int:
 
 
 def write_large_group_keys(corpus: Corpus, number: int, columns: Sequence[str]) -> None:
-    """Write the keys of the next bands for the rows of large groups in a group of slices, one cell per task that reads
-    them."""
+    """Write the keys of the next bands of the rows of large groups of a slice group, one cell per reducer."""
 
     def cells() -> Iterator[Sequence[np.ndarray]]:
         for reducer in range(reducer_count(corpus)):
@@ -247,10 +241,12 @@ def write_large_group_keys(corpus: Corpus, number: int, columns: Sequence[str]) 
 
 
 def split_large_groups(engine: Engine, corpus: Corpus, reducer: int, bands: int) -> None:
-    """Divide the large groups of a task by the keys of the next bands, and write the pairs of the parts. Rows of parts
-    that stay large are paired only with the first row of their part."""
+    """Write the pairs of the groups into which the next bands divide the large groups of a reducer.
+
+    The counts are the rows that each round divides, then the rows that are in no small group in the end: these have
+    only stars."""
     division = division_of(corpus)
-    found = _Found(corpus)
+    found, counts = _Found(corpus), np.zeros(ROUNDS + 1, np.int64)
     for band in sorted({cell // division.ranges for cell in division.cells(reducer, bands)}):
         slice_groups = range(slice_group_count(corpus))
         large_groups = [_read_large_group(corpus, reducer, number) for number in slice_groups]
@@ -260,26 +256,24 @@ def split_large_groups(engine: Engine, corpus: Corpus, reducer: int, bands: int)
             [large_group.first[each] for large_group, each in zip(large_groups, chosen, strict=True)]
         )
         del large_groups
-        places = np.arange(len(rows), dtype=row_type(corpus))  # positions in the band of rows still in large groups
+        places = np.arange(len(rows), dtype=row_type(corpus))  # in the band of the rows that are still in a large group
         for step in range(_rounds(bands)):
-            found.rounds[step] += len(rows)
+            counts[step] += len(rows)
             keys = np.empty((len(rows), 2), np.uint64)
             keys[:, 0] = group
             keys[:, 1] = _read_step(corpus, reducer, chosen, step, _rounds(bands))[places]
             leaders = engine.group_leaders(keys)
             del keys
-            position, sizes = _groups_of(leaders)
-            found.add(rows[position], sizes)
-            found.rounds[ROUNDS] += len(rows) - len(position)
-            large = _in_large_groups(position, sizes)
+            large, alone = found.add(rows, leaders)
+            counts[ROUNDS] += alone
             rows, group, places = rows[large], leaders[large], places[large]
-        found.rounds[ROUNDS] += len(rows)
-    found.write(_path(corpus, SPLITS, reducer))
+        counts[ROUNDS] += len(rows)
+    found.write(_path(corpus, SPLITS, reducer), counts)
 
 
 def _read_step(corpus: Corpus, reducer: int, chosen: Sequence[np.ndarray], step: int, rounds: int) -> np.ndarray:
-    """Return the keys that divide the large groups of a task in the round `step`. `chosen` has an array per group of
-    slices: positions of the wanted keys."""
+    """Return the keys that divide large groups in a round; `chosen` are the places in the large group of a reducer, by
+    slice group."""
     keys = np.empty(sum(map(len, chosen)), np.uint64)
     done = 0
     for number, places in enumerate(chosen):
@@ -300,14 +294,13 @@ def _files(corpus: Corpus) -> list[tuple[str, int]]:
 
 
 def candidate_rows(corpus: Corpus, slice_group: int) -> np.ndarray:
-    """Return the rows of a group of slices that have a pair, ascending."""
+    """Return the rows of a slice group that have a pair, ascending."""
     pieces = [_read(corpus, phase, number, ROWS, slice_group) for phase, number in _files(corpus)]
     return sorted_unique(np.frombuffer(b"".join(pieces), row_type(corpus)))
 
 
 def pairs_of(corpus: Corpus, slice_group: int, kind: int) -> np.ndarray:
-    """Return the distinct pairs of a kind (STARS or OTHERS) whose left row is in a group of slices, sorted by left and
-    right row: shape (2, n)."""
+    """Return the pairs of a kind whose left row is in a slice group, by left and right row, each once: shape (2, n)."""
     pairs = _PairSet(row_type(corpus))
     for phase, number in _files(corpus):
         pairs.add(*np.frombuffer(_read(corpus, phase, number, kind, slice_group), row_type(corpus)).reshape(2, -1))
@@ -315,13 +308,12 @@ def pairs_of(corpus: Corpus, slice_group: int, kind: int) -> np.ndarray:
 
 
 def has_others(corpus: Corpus) -> bool:
-    """Return whether there are pairs outside of stars: pairs of two rows of which neither is the first of their
-    group."""
+    """Return whether there are pairs besides stars."""
     return any(_counts(corpus, *file)[0] for file in _files(corpus))
 
 
 def large_group_counts(corpus: Corpus) -> np.ndarray:
-    """Return the number of rows that each round divided, and the number of rows that ended in no small group; int64."""
+    """Return the rows that each round divided, and the rows left in large groups; int64."""
     counts = np.zeros(ROUNDS + 1, np.int64)
     for reducer in range(split_tasks(corpus)):
         counts += _counts(corpus, SPLITS, reducer)[2:]
