@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each extractor keeps of web pages whose main text is known, and its speed (`docs/measurements/compared.md`).
+"""Measures how much main text each extractor keeps, and its speed (`docs/measurements/compared.md`).
 
     python -m benchmarks.bench_pages FOLDER [--pages 100] [--rounds 3]
 

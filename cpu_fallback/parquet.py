@@ -13,7 +13,7 @@ from curation.base.system.files import begin_sync
 
 
 class ParquetFile(NamedTuple):
-    """An open file. Through its file descriptor, the system is told to begin to write to the disk early."""
+    """An open file. It asks the system, through the file descriptor, to start writing to the disk early."""
 
     writer: TableWriter
     descriptor: int

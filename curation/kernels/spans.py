@@ -3,8 +3,8 @@
 
 A window is `length` consecutive bytes of one text. Its anchor is the string of `length // 2` bytes in it that has the
 least hash, the rightmost of ties. Equal windows have their anchors at the same distance from their starts. An anchor
-*owns* all consecutive windows that have it as anchor, 54 on average at a length of 200, so that one record stands in
-for 54 keys.
+*owns* the consecutive windows that have it as their anchor. At a length of 200 these are 54 on average, so one record
+replaces 54 keys.
 
     place   int64 (low, high, anchor): the first and the last owned window, and the anchor; positions in `data`
     record  uint64 (part, whole, whole): a hash of the bytes that all owned windows share, and a 128-bit hash of all

@@ -72,6 +72,10 @@ class _Stage(msgspec.Struct):
     def __post_init__(self) -> None:
         if self.kind == "mix":
             msgspec.convert(self.details, _Mixed)
+        if self.details.get("lengths"):
+            msgspec.convert(self.details, _Cut)
+        if self.unit_rules:
+            msgspec.convert(self.details, _Units)
 
 
 class _MixedGroup(msgspec.Struct):
@@ -82,6 +86,27 @@ class _Mixed(msgspec.Struct):
     """The `details` of a stage `mix` that `verify` reads."""
 
     groups: list[_MixedGroup]
+
+
+class _FrequentSpan(msgspec.Struct):
+    count: Count
+    bytes: Count
+    text: str | None = None
+
+
+class _Cut(msgspec.Struct):
+    """The `details` of a stage that cuts repeated spans, which the page shows."""
+
+    bytes: Count
+    lengths: dict[str, tuple[Count, Count]]
+    sources: dict[str, tuple[Count, Count]]
+    frequent: list[_FrequentSpan]
+
+
+class _Units(msgspec.Struct):
+    """The `details` of a stage with rules on units, which the page shows."""
+
+    units: Count
 
 
 class _Source(msgspec.Struct):

@@ -31,7 +31,7 @@ NAMES = {"\n": "line ends", " ": "spaces", "\t": "tabs", "\r": "carriage returns
 
 
 class Losses(msgspec.Struct):
-    """What is lost when the ids of some documents are decoded.
+    """The characters that documents lose when they are tokenised and their ids are decoded.
 
     documents   documents that were compared
     characters  characters of their texts

@@ -171,6 +171,15 @@ def test_a_report_with_the_map_of_clusters_of_earlier_versions_is_read(report: d
     assert wrong_in_report(earlier) == "" and as_html(earlier) == as_html(report)
 
 
+@pytest.mark.parametrize("name", ["bytes", "lengths", "sources", "frequent"])
+def test_details_of_other_types_that_the_page_shows_are_refused(report: dict[str, Any], name: str):
+    details = {"bytes": 5, "lengths": {"50 or more": [1, 5]}, "sources": {"texts": [5, 90]}, "frequent": []}
+    stages = [report["stages"][0] | {"details": details}, *report["stages"][1:]]
+    assert wrong_in_report(report | {"stages": stages}) == ""
+    stages[0]["details"] = details | {name: ["x"]}
+    assert "Expected" in wrong_in_report(report | {"stages": stages})
+
+
 def test_every_number_of_the_funnel_is_on_the_page(report: dict[str, Any]):
     page = as_html(report)
     for stage in report["stages"]:

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pairs of rows that share band keys: the candidates for near-duplicates, chosen from keys only.
+"""Candidates for near-duplicates: pairs of rows that share band keys. No text is read to choose the pairs.
 
-The rows with one key are a group. Each row is paired with the first row of its group (a *star*). In a group of at most
-SMALL rows, all other rows are paired too. A larger group is divided by the key of the next band, at most ROUNDS times,
-and its parts are groups again. A large group in which all bands are equal keeps only the pairs with its first row. So a
-row has at most SMALL + ROUNDS pairs per band, however many rows share its key.
+The rows with one key are a group. Each row is paired with the first row of its group; these pairs form a *star*. In a
+group of at most SMALL rows, all other rows are also paired with each other. A larger group is divided by the key of the
+next band, at most ROUNDS times, and its parts are groups again. A large group in which all bands are equal keeps only
+the pairs with its first row. So a row has at most SMALL + ROUNDS pairs per band, however many rows share its key.
 
-Rows, pairs and large groups depend only on keys, not on slice groups, reducers or results of comparisons.
+Rows, pairs and large groups depend only on keys, not on the division into tasks or on results of comparisons.
 
-A file of pairs has a cell per kind and slice group: pairs by the slice group of their left row, rows by their own slice
-group.
+A file of pairs has a cell per kind and group of slices. A row is in the cell of its group of slices, and a pair in the
+cell of its left row.
 """
 
 from __future__ import annotations
