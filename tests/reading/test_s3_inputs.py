@@ -77,6 +77,7 @@ def store(server: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
     monkeypatch.setattr(S3File, "block_bytes", 3000)
     server.change = dict
     urlopen(Request(f"{os.environ['AWS_ENDPOINT_URL']}/moto-api/reset", method="POST")).close()
+    s3fs.S3FileSystem.clear_instance_cache()  # a client of another file's tests has another server's address
     files = s3fs.S3FileSystem()
     files.mkdir("texts")
     files.pipe("texts/made.jsonl", records_of(TEXTS))

@@ -100,6 +100,7 @@ def store(server: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reques
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.jsonl").write_bytes(records_of(made_texts(60)))
     server.answer, server.requests = lambda method, path: None, []
+    s3fs.S3FileSystem.clear_instance_cache()  # a client of another file's tests has another server's address
     files = s3fs.S3FileSystem()
     if files.exists("texts"):
         files.rm("texts", recursive=True)
