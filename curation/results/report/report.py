@@ -201,8 +201,8 @@ def output_notes(output: Output, engine: str) -> list[str]:
         return [
             "the GPU encodes documents/ and removed/: the same rows as Arrow, in other bytes (output.parquet: gpu)"
             if engine == "gpu"
-            else "output.parquet: gpu is for the GPU engine; the CPU engine encodes documents/ and removed/ with Arrow, the "
-            "same rows"
+            else "output.parquet: gpu is for the GPU engine; the CPU engine encodes documents/ and removed/ with "
+            "Arrow, the same rows"
         ]
     if engine == "gpu":
         return [
