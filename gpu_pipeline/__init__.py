@@ -11,6 +11,7 @@ on frames, such as `filter`, are those of `curation` (docs/engine_functions.md).
 from importlib import import_module
 
 from curation.base.contract import ENGINE_FUNCTIONS
+from curation.base.engine import give_threads_streams
 from curation.base.errors import EngineError, installation
 from curation.frames.engine_functions import FUNCTIONS, function_of, with_frames
 
@@ -24,6 +25,7 @@ __all__ = sorted(_HOMES)
 def __getattr__(name: str):
     if name not in _HOMES:
         return function_of(__name__, name)
+    give_threads_streams()
     try:
         function = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
         return with_frames(function, import_module("cudf").Series) if name in FUNCTIONS else function

@@ -198,7 +198,7 @@ def numpy_as_cupy() -> ModuleType:
         cudaDevAttrMemoryPoolsSupported=115,
     )
     stand_in.cuda = SimpleNamespace(
-        runtime=runtime, Device=lambda: SimpleNamespace(id=0), get_current_stream=stream_of_thread,
+        runtime=runtime, Device=lambda: SimpleNamespace(id=0), get_current_stream=current_stream,
         MemoryPointer=lambda memory, offset: SimpleNamespace(mem=memory),
         UnownedMemory=lambda ptr, size, owner, device_id: SimpleNamespace(ptr=ptr, owner=owner),
         set_allocator=lambda allocator: setattr(stand_in.cuda, "allocator", allocator),
@@ -207,19 +207,27 @@ def numpy_as_cupy() -> ModuleType:
 
 
 class Stream:
-    """The stream of one thread."""
+    """A stream of one thread."""
 
     def synchronize(self):
         """Work is done at once here."""
 
 
-_streams = threading.local()
+class _Streams(threading.local):
+    def __init__(self) -> None:
+        self.kernels, self.current = Stream(), Stream()
+
+
+_streams = _Streams()
 
 
 def stream_of_thread() -> Stream:
-    if not hasattr(_streams, "own"):
-        _streams.own = Stream()
-    return _streams.own
+    return _streams.kernels
+
+
+def current_stream() -> Stream:
+    """CuPy's, which is not that of kernels if CuPy was imported too early."""
+    return _streams.current
 
 
 class Series(pd.Series):

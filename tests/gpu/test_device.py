@@ -178,25 +178,34 @@ def test_threads_launch_at_the_same_time_on_their_own_streams(load, monkeypatch)
 LAUNCH = kernels.launch
 
 
-def test_a_result_is_complete_before_another_thread_gets_it(device, monkeypatch):
-    """Each function of the engine waits for its stream, and so does each table that threads share."""
-    waited = []
-    monkeypatch.setattr(stand_ins.Stream, "synchronize", lambda stream: waited.append(threading.get_ident()))
+@pytest.fixture
+def waited(monkeypatch):
+    """(thread, stream) of each wait."""
+    found = []
+    monkeypatch.setattr(stand_ins.Stream, "synchronize", lambda stream: found.append((threading.get_ident(), stream)))
+    return found
+
+
+def both_streams():
+    thread = threading.get_ident()
+    return [(thread, stand_ins.current_stream()), (thread, stand_ins.stream_of_thread())]
+
+
+def test_a_result_is_complete_before_another_thread_gets_it(device, waited):
+    """Each function of the engine waits for its streams, and so does each table that threads share."""
     made = device.shared(1)(lambda name: [name])
     tables = in_threads(4, lambda number: made("tables"))
-    assert all(table is tables[0] for table in tables) and len(waited) == 1
+    assert all(table is tables[0] for table in tables) and len(waited) == 2
     device.on_device()(lambda text: None)(column("a"))
-    assert waited[1:] == [threading.get_ident()]
+    assert waited[2:] == both_streams()
 
 
 @pytest.mark.parametrize("error", [MemoryError, ValueError, KeyboardInterrupt])
-def test_after_an_error_the_work_of_the_thread_is_complete(device, monkeypatch, error):
+def test_after_an_error_the_work_of_the_thread_is_complete(device, waited, error):
     """The traceback keeps the arrays, and the thread that drops it frees them."""
-    waited = []
-    monkeypatch.setattr(stand_ins.Stream, "synchronize", lambda stream: waited.append(threading.get_ident()))
     with pytest.raises(EngineError if error is MemoryError else error):
         device.on_device()(lambda text: (_ for _ in ()).throw(error))(column("a"))
-    assert waited == [threading.get_ident()]
+    assert waited == both_streams()
 
 
 class Pool:
