@@ -15,6 +15,8 @@ from curation.base.engine import give_threads_streams
 from curation.base.errors import EngineError, installation
 from curation.frames.engine_functions import FUNCTIONS, function_of, with_frames
 
+give_threads_streams()  # before a module of this package imports CuPy or cuDF
+
 RAPIDS = ("cudf", "cuml", "cupy", "dask_cudf", "pylibcudf", "rmm")
 
 _HOMES = {function: module for module, functions in ENGINE_FUNCTIONS.items() for function in functions}
@@ -25,7 +27,6 @@ __all__ = sorted(_HOMES)
 def __getattr__(name: str):
     if name not in _HOMES:
         return function_of(__name__, name)
-    give_threads_streams()
     try:
         function = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
         return with_frames(function, import_module("cudf").Series) if name in FUNCTIONS else function

@@ -47,6 +47,7 @@ WARP_MODULES = *all_kernels.OF_MEASURES, *OF_REWRITING, model_kernels  # with ke
 KERNEL_MODULES = all_kernels.MODULES
 
 TOTAL_BYTES = 16 << 30  # of the device
+LOADED: list[tuple[str, Any]] = []  # (kernel, signature) of each that a run has loaded
 HOST_BUFFERS = ("buffers_of", "series_of", "view")  # columns are pandas'
 
 
@@ -406,6 +407,9 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
         monkeypatch.setattr(gpu_pipeline, name, sys.modules[f"gpu_pipeline.{name}"], raising=False)
     monkeypatch.setattr(kernels, "launch", fake.run)
     monkeypatch.setattr(kernels, "launch_blocks", fake.run_blocks)
+    monkeypatch.setattr(kernels, "load", lambda kernel, signature: LOADED.append((kernel.py_func.__name__, signature)))
+    all_kernels.load_kernels.cache_clear()
+    LOADED.clear()
     return load
 
 
