@@ -192,7 +192,7 @@ def numpy_as_cupy() -> ModuleType:
         driverGetVersion=lambda: 13020,
         getDevice=lambda: 0,
         getDeviceCount=lambda: 1,
-        getDeviceProperties=lambda number: {"name": b"Made GPU"},
+        getDeviceProperties=lambda number: {"name": b"Made GPU", "uuid": bytes(range(16))},
         memGetInfo=lambda: (TOTAL_BYTES // 4, TOTAL_BYTES),
         deviceGetAttribute=lambda attribute, device: 1,
         deviceSynchronize=lambda: None,
