@@ -65,8 +65,8 @@ BATCH_MILLISECONDS = {
     "substring_dedup": 2.76,
     "tokens": 1.73,
 }
-# Assumed. It brings the modelled times of steps without a rate in FEED_RATES near the calls on an H100 (docs/gpu.md). The
-# times of Python in the model come from another machine, so no factor could be measured.
+# Assumed: it brings the modelled times of steps without a rate in FEED_RATES near the calls on an H100 (docs/gpu.md).
+# The times of Python in the model come from another machine, so no factor could be measured.
 PYTHON_FACTOR = 10
 DOCUMENT_BYTES = 1_500  # assumed size of a document: the mean of tests/data/corpus.jsonl.gz
 # Maximum bytes and documents of a batch, as in `gpu_pipeline.session` and `curation.reading.lines`; for tokens, of a
