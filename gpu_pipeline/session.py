@@ -6,9 +6,11 @@ others. Each thread reserves memory for its batch (`gpu_pipeline.device`).
 """
 
 import logging
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import cudf
@@ -22,7 +24,9 @@ import rmm
 from curation.base.system.cluster import connect
 from curation.base.system.sessions import LocalExecutor, TaskSession
 from curation.base.system.toolchain import driver_release
+from gpu_pipeline.all_kernels import load_kernels
 from gpu_pipeline.device import BATCH_SHARE, memory
+from gpu_pipeline.workers import begin, device_of_worker
 
 LIBRARIES = (cudf, cp, rmm, pyarrow, numba, numba_cuda, dask)
 
@@ -62,23 +66,35 @@ def _cluster_of_this_machine(workers: int) -> Iterator[Any]:
 
 
 @contextmanager
-def open_session(workers: int, scheduler: str) -> Iterator[TaskSession]:
+def open_session(workers: int, scheduler: str, kernels: Sequence[str] = ()) -> Iterator[TaskSession]:
     """Open a session of `workers` tasks at once on "threads" or "auto", "processes" or a Dask scheduler's address.
+
+    One thread loads the kernels of the groups `kernels` before the first task of each process. Workers of a cluster on
+    one device divide its memory.
 
     Raises EngineError if the scheduler does not answer.
     """
     if scheduler in ("threads", "auto"):
         memory()
         _warn_of_idle_devices(cp.cuda.runtime.getDeviceCount() - 1)
+        load_kernels(tuple(kernels))
         with ThreadPoolExecutor(workers) as pool:
             yield TaskSession(LocalExecutor(pool, workers))
         return
     if scheduler == "processes":
         with _cluster_of_this_machine(workers) as cluster, connect(cluster) as session:
-            yield session
+            yield _on_devices(session, kernels)
         return
     with connect(scheduler) as session:
-        yield session
+        yield _on_devices(session, kernels)
+
+
+def _on_devices(session: Any, kernels: Sequence[str]) -> TaskSession:
+    """Return the session of a cluster whose workers divide their devices, and load their kernels, before their first
+    task."""
+    processes = Counter(session.executor.on_each_worker(device_of_worker))
+    session.begin = partial(begin, dict(processes), tuple(kernels))
+    return session
 
 
 def _warn_of_idle_devices(devices: int) -> None:

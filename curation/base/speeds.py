@@ -50,8 +50,7 @@ DEVICE_RATES = {
     "encode": 5_000,  # assumed
 }
 # Milliseconds of Python per batch, by the same model: launches, their arrays, operations of CuPy, and waits. Threads of
-# a process share one interpreter, so these times add up. With one H100, the steps without a rate in FEED_RATES took 8
-# to 17 times as long.
+# a process share one interpreter, so these times add up.
 BATCH_MILLISECONDS = {
     "parse": 0.722,
     "rewrite": 3.18,
@@ -65,6 +64,8 @@ BATCH_MILLISECONDS = {
     "substring_dedup": 2.76,
     "tokens": 1.73,
 }
+# Assumed: it brings the modelled times of steps without a rate in FEED_RATES near the calls on an H100 (docs/gpu.md).
+# The times of Python in the model come from another machine, so no factor could be measured.
 PYTHON_FACTOR = 10
 DOCUMENT_BYTES = 1_500  # assumed size of a document: the mean of tests/data/corpus.jsonl.gz
 # Maximum bytes and documents of a batch, as in `gpu_pipeline.session` and `curation.reading.lines`; for tokens, of a
@@ -73,9 +74,8 @@ BATCH_LIMITS = 256 << 20, 1 << 16
 TOKEN_BATCH_LIMITS = 16 << 20, 20_000
 SPAN_BATCH_LIMITS = 8 << 20, 1 << 16  # `curation.stages.exact.span_blocks`
 OTHER_LIMITS = {"tokens": TOKEN_BATCH_LIMITS, "substring_dedup": SPAN_BATCH_LIMITS}
-# Device memory that a batch reserves: bytes per byte of its text, and the smallest text size that counts
-# (`gpu_pipeline.device`)
-BATCH_SHARE, MIN_BATCH_BYTES = 16, 4 << 20
+# Device memory that a batch reserves: bytes per byte of its text, and at least (`gpu_pipeline.device`)
+BATCH_SHARE, MIN_RESERVED = 16, 128 << 20
 TRANSFERS = 3  # of the text: up to the first stage, down after rewriting, up for the tokens
 # Further transfers of a step: an encoded file has half of the text's bytes; records go to the host, and back for their
 # verdicts
@@ -191,7 +191,7 @@ def device_bytes(work: RunWork) -> int:
     """Return the bytes of device memory that a worker reserves for a batch of the first stages."""
     most_bytes, most_documents = BATCH_LIMITS
     batch = min(most_bytes, most_documents * work.document, work.bytes)
-    return BATCH_SHARE * max(batch, MIN_BATCH_BYTES)
+    return max(BATCH_SHARE * batch, MIN_RESERVED)
 
 
 def python_seconds(work: RunWork, steps: Sequence[str]) -> float:
