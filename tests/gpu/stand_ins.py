@@ -399,6 +399,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
         "word_kinds",
         "measures",
         "columns",
+        "normal_forms",
         "models",
         "json_lines",
         "io",
