@@ -55,12 +55,12 @@ import pyarrow.parquet as pq
 
 from benchmarks import corpus, device_trace
 from benchmarks.device_trace import Trace
-from benchmarks.first_contact import write_whole
 from curation.base.arrays import batches_by_size
 from curation.base.contract import TEXT, Engine
 from curation.base.engine import gpu_obstacle, load_engine
 from curation.base.measures import Measure
 from curation.base.speeds import benchmark_file
+from curation.base.system.files import write_json
 from curation.base.system.memory import read_processors
 from curation.base.system.progress import ProgressLines
 from curation.base.system.steps import Count
@@ -517,7 +517,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def write(result: dict, path: Path | None) -> None:
     if path:
-        write_whole(path, (json.dumps(result, indent=2) + "\n").encode())
+        write_json(path, result, indent=True)
 
 
 if __name__ == "__main__":
