@@ -156,9 +156,9 @@ def test_a_large_batch_is_not_overtaken_for_ever_and_runs_alone(device):
 
 
 def test_a_batch_reserves_sixteen_texts_and_at_least_128_mib(device):
-    for text, expected in [(0, 128 << 20), (8 << 20, 128 << 20), ((8 << 20) + 1, (128 << 20) + 16), (1 << 28, 4 << 30)]:
+    for text, expected in [(0, 128 << 20), (8 << 20, 128 << 20), ((8 << 20) + 1, (128 << 20) + 16), (1 << 26, 1 << 30)]:
         with device.reserved(text):
-            assert device.memory().used == min(expected, device.memory().total)
+            assert device.memory().used == expected
 
 
 def test_tables_that_stay_on_the_device_are_in_the_limit(device):
@@ -188,8 +188,9 @@ def test_a_table_that_is_loaded_during_reservations_never_blocks(device):
         assert not begun.wait(0.05)
     assert begun.wait(WAIT)
     memory.keep(200)  # more than there is
-    with memory.reserve(60):
-        assert (memory.total, memory.used) == (0, 0)
+    begun.clear()
+    threading.Thread(target=work, args=(2,), daemon=True).start()
+    assert begun.wait(WAIT) and memory.total == 0
 
 
 def test_a_reservation_inside_another_takes_nothing(device):

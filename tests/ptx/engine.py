@@ -24,6 +24,7 @@ LANES, DEVICE_FUNCTIONS = stand_ins.measure_kernels.LANES, stand_ins.device_func
 OWN = {name: getattr(token_kernels, name) for name in stand_ins.NO_WARPS}
 
 
+LAUNCHED: set[str] = set()  # the kernels that this process has launched
 FEW_BLOCKS = 4  # a device has more of them for no gain; here each takes time
 
 
@@ -42,6 +43,7 @@ class Device:
 
     def run(self, name: str, blocks: int, threads: int, arguments: tuple) -> None:
         kernel = ORIGINALS[name]
+        LAUNCHED.add(name)
         for argument, kind in zip(arguments, SIGNATURES[kernel], strict=True):
             stand_ins.assert_of_type(argument, kind)
         with self._lock:
@@ -108,3 +110,10 @@ def install_engine(
     """The engine "gpu" for everything that loads it by name, and the device that runs its launches."""
     engine = stand_ins.install_engine(monkeypatch)
     return engine, execute_kernels(monkeypatch, seed, capability)
+
+
+def facts_of_worker() -> tuple[set[str], set[str], int]:
+    """The kernels that this process has loaded, those that it has launched, and the processes that share its device."""
+    from gpu_pipeline.device import memory
+
+    return {name for name, _ in stand_ins.LOADED}, LAUNCHED, memory().processes
