@@ -103,7 +103,7 @@ def read(
     names = list(dict.fromkeys(column for entry in entries for column in entry.columns))
     meta = load_engine(module).from_arrow(_frame_schema(names).empty_table())
     graph, keys = _graph_of_read(slices, module, slice_bytes, errors, names)
-    return dd.from_graph(graph, meta, (None,) * (len(keys) + 1), keys, "read")
+    return dd.from_graph(graph, meta, (None,) * (len(keys) + 1), keys, "read")  # type: ignore[no-untyped-call]
 
 
 def _inputs(paths: Any, arguments: Mapping[str, Any]) -> list[AnyInput]:
@@ -189,7 +189,7 @@ def _numbered(read: _Read, total: _Total, source: str, engine: str, columns: Seq
         return module.from_arrow(schema.empty_table())
     from dask.dataframe.dispatch import concat
 
-    frame = concat(read.frames) if len(read.frames) > 1 else read.frames[0]
+    frame = concat(read.frames) if len(read.frames) > 1 else read.frames[0]  # type: ignore[no-untyped-call]
     frame = frame.reset_index(drop=True)
     table = with_ids(module.to_arrow(frame[[ROW, ID]]), source, total.rows - read.rows)
     for name in columns:
