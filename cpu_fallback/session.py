@@ -2,7 +2,7 @@
 """Sessions of CPU tasks: threads (the kernels release the GIL), processes, or the workers of a cluster."""
 
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -21,7 +21,7 @@ def describe() -> dict[str, str]:
 
 
 @contextmanager
-def open_session(workers: int, scheduler: str) -> Iterator[TaskSession]:
+def open_session(workers: int, scheduler: str, kernels: Sequence[str] = ()) -> Iterator[TaskSession]:
     """Open a session of `workers` tasks at once on "threads", "processes", "auto" or a Dask scheduler's address.
 
     Raises EngineError if the scheduler does not answer.

@@ -11,8 +11,11 @@ on frames, such as `filter`, are those of `curation` (docs/engine_functions.md).
 from importlib import import_module
 
 from curation.base.contract import ENGINE_FUNCTIONS
+from curation.base.engine import give_threads_streams
 from curation.base.errors import EngineError, installation
 from curation.frames.engine_functions import FUNCTIONS, function_of, with_frames
+
+give_threads_streams()  # before a module of this package imports CuPy or cuDF
 
 RAPIDS = ("cudf", "cuml", "cupy", "dask_cudf", "pylibcudf", "rmm")
 

@@ -29,6 +29,7 @@ from rmm.allocators.cupy import rmm_cupy_allocator
 
 from curation.base.engine import device_memory
 from curation.base.errors import DeviceLostError, EngineError
+from gpu_pipeline import kernels
 from gpu_pipeline.buffers import buffers_of, log
 
 A = ParamSpec("A")
@@ -179,9 +180,11 @@ def _allocate(size: int) -> "cp.cuda.MemoryPointer":
 
 
 def finish() -> None:
-    """Wait for the work of this thread's stream. After this call, the results of this thread are complete, and other
-    threads may use them."""
+    """Wait for the work of this thread: on CuPy's current stream and on the stream of kernels, which are two streams if
+    CuPy was imported too early. After this call, the results of this thread are complete, and other threads may use
+    them."""
     cp.cuda.get_current_stream().synchronize()
+    kernels.stream_of_thread().synchronize()
     _of_thread.work.is_complete, _of_thread.work = True, _Work()
 
 

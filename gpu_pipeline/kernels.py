@@ -23,6 +23,7 @@ from gpu_pipeline import long_repetition_kernels
 from gpu_pipeline.items import LAST_BIT, bits_below, hash_character, hash_ngram, hash_word, lead_bits, solid_bits
 
 from numba import cuda, types  # isort: skip - after curation.kernels, which sets the cache folder
+from numba.np.numpy_support import as_dtype  # isort: skip
 
 THREADS = 128
 MIN_BLOCKS = 128  # Numba warns below it; an idle block costs less than a microsecond
@@ -260,19 +261,46 @@ def stream_of_thread():
     return cuda.per_thread_default_stream()
 
 
+NUMBERS = int, np.int64  # Numba takes both as int64, and Python's bool as a type of its own
 _loading = threading.Lock()
-_loaded: set[Any] = set()  # kernels that were launched in this process
+_loaded: set[Any] = set()  # kernels of this process, each with the types of its arguments
+
+
+def _typed(kernel, arguments) -> tuple:
+    """Return a kernel with the types of the arguments of a launch: Numba compiles and loads it once for each."""
+    kinds = [
+        isinstance(each, bool) if isinstance(each, NUMBERS) else (each.dtype, each.ndim, each.flags.c_contiguous)
+        for each in arguments
+    ]
+    return kernel, *kinds
+
+
+def _typed_by(kernel, signature) -> tuple:
+    """Return what `_typed` returns for arguments of a signature."""
+    kinds = [
+        (as_dtype(each.dtype), each.ndim, each.layout == "C") if isinstance(each, types.Array) else each == types.bool_
+        for each in signature
+    ]
+    return kernel, *kinds
+
+
+def load(kernel, signature) -> None:
+    """Compile a kernel for a signature, or get it from Numba's cache, and load it on the device of this process."""
+    with _loading:
+        if (typed := _typed_by(kernel, signature)) not in _loaded:
+            kernel.compile(signature).bind()
+            _loaded.add(typed)
 
 
 def _launch(kernel, blocks: int, threads: int, arguments) -> None:
-    """Launch a kernel; its first launch holds a lock. Numba loads a kernel at the first launch, and two threads that
-    load the same kernel at once damage the heap."""
+    """Launch a kernel. If it is not loaded for these types of arguments, hold a lock: Numba loads it at its first
+    launch, and two threads that load the same kernel at once damage the heap."""
     run = kernel[blocks, threads, stream_of_thread()]
-    if kernel in _loaded:
+    if (typed := _typed(kernel, arguments)) in _loaded:
         return run(*map(_viewed, arguments))
     with _loading:
         run(*map(_viewed, arguments))
-    _loaded.add(kernel)
+    _loaded.add(typed)
 
 
 def launch(kernel, rows: int, *arguments) -> None:

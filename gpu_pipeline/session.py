@@ -6,9 +6,10 @@ others. Each thread reserves memory for its batch (`gpu_pipeline.device`).
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import cudf
@@ -22,6 +23,7 @@ import rmm
 from curation.base.system.cluster import connect
 from curation.base.system.sessions import LocalExecutor, TaskSession
 from curation.base.system.toolchain import driver_release
+from gpu_pipeline.all_kernels import load_kernels
 from gpu_pipeline.device import BATCH_SHARE, memory
 
 LIBRARIES = (cudf, cp, rmm, pyarrow, numba, numba_cuda, dask)
@@ -62,23 +64,32 @@ def _cluster_of_this_machine(workers: int) -> Iterator[Any]:
 
 
 @contextmanager
-def open_session(workers: int, scheduler: str) -> Iterator[TaskSession]:
+def open_session(workers: int, scheduler: str, kernels: Sequence[str] = ()) -> Iterator[TaskSession]:
     """Open a session of `workers` tasks at once on "threads" or "auto", "processes" or a Dask scheduler's address.
+
+    One thread loads the kernels of the groups `kernels` before the first task of each process.
 
     Raises EngineError if the scheduler does not answer.
     """
     if scheduler in ("threads", "auto"):
         memory()
         _warn_of_idle_devices(cp.cuda.runtime.getDeviceCount() - 1)
+        load_kernels(tuple(kernels))
         with ThreadPoolExecutor(workers) as pool:
             yield TaskSession(LocalExecutor(pool, workers))
         return
     if scheduler == "processes":
         with _cluster_of_this_machine(workers) as cluster, connect(cluster) as session:
-            yield session
+            yield _begun(session, kernels)
         return
     with connect(scheduler) as session:
-        yield session
+        yield _begun(session, kernels)
+
+
+def _begun(session: TaskSession, kernels: Sequence[str]) -> TaskSession:
+    """Return a session whose processes load their kernels before the first task."""
+    session.begin = partial(load_kernels, tuple(kernels))
+    return session
 
 
 def _warn_of_idle_devices(devices: int) -> None:

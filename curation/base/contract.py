@@ -112,9 +112,13 @@ class Engine(Protocol):
         """Return the engine, the device and the versions of the computing libraries, for reports."""
         ...
 
-    def open_session(self, workers: int, scheduler: str) -> AbstractContextManager[Session]:
+    def open_session(
+        self, workers: int, scheduler: str, kernels: Sequence[str] = ()
+    ) -> AbstractContextManager[Session]:
         """Open a session that runs up to `workers` tasks at once. `scheduler` is "threads", "processes", "auto" (the
-        engine chooses threads or processes) or the address of a Dask scheduler."""
+        engine chooses threads or processes) or the address of a Dask scheduler. `kernels` are the groups of kernels
+        that the tasks use (`curation.stages.warm_up.GROUPS`). The GPU engine loads them in each process before its
+        first task; for the CPU engine, they are compiled earlier."""
         ...
 
     def batch_bytes(self, workers: int) -> int:

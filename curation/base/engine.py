@@ -23,6 +23,7 @@ CHOICES = ("auto", *PACKAGES)
 FRAME_LIBRARIES = {"pandas": "cpu", "cudf": "gpu"}
 
 STREAM_PER_THREAD = {"pylibcudf": "CUDF_PER_THREAD_STREAM", "cupy": "CUPY_CUDA_PER_THREAD_DEFAULT_STREAM"}  # read once
+_late: list[str] = []  # settings of STREAM_PER_THREAD that came after the import of their package
 
 NO_DEVICE = 100  # cuInit returns CUDA_ERROR_NO_DEVICE
 MIN_CAPABILITY = (7, 5)
@@ -96,7 +97,7 @@ def gpu_obstacle() -> str:
             f"driver, or make a new environment. {installation(_extra_for(driver))}"
         )
     _give_cupy_a_cache()
-    _give_threads_streams()
+    _warn_of_shared_streams()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("default")  # a warning in another package must not rule out the GPU
@@ -110,18 +111,28 @@ def gpu_obstacle() -> str:
     return _device_obstacle(runtime)
 
 
-def _give_threads_streams() -> None:
-    """Set environment variables that give each thread its own stream in cuDF and CuPy. Both packages read the variables
-    at import. If one of the packages was imported earlier, warn."""
-    late = [
-        f"{name}=1" for module, name in STREAM_PER_THREAD.items() if module in sys.modules and name not in os.environ
-    ]
-    for name in STREAM_PER_THREAD.values():
-        os.environ.setdefault(name, "1")
-    if late:
+def give_threads_streams() -> None:
+    """Set environment variables that give each thread its own stream in cuDF and CuPy.
+
+    Both packages read the variables at import. Call this function before any import that may load one of them:
+    `dask.dataframe` and spaCy import CuPy where it is installed.
+    """
+    for module, name in STREAM_PER_THREAD.items():
+        if name not in os.environ:
+            os.environ[name] = "1"
+            if module in sys.modules:
+                _late.append(f"{name}=1")
+
+
+def _warn_of_shared_streams() -> None:
+    """Warn, once, if other code imported cuDF or CuPy before their variables were set."""
+    give_threads_streams()
+    if _late:
+        settings = " and ".join(_late)
+        _late.clear()
         warnings.warn(
             "cuDF or CuPy was imported before the GPU engine: its threads share one stream of the GPU and wait for each"
-            f" other, with the same results. To work at the same time, set {' and '.join(late)} "
+            f" other, with the same results. To work at the same time, set {settings} "
             "before the first import (in a notebook: os.environ in the first cell, then restart the kernel)",
             stacklevel=2,
         )
@@ -229,7 +240,7 @@ def _cuda_of_cudf() -> int:
 def load_engine(name: str) -> Engine:
     """Import and return the engine module for "cpu" or "gpu". Its import errors are raised: there is no fallback."""
     if name == "gpu":
-        _give_threads_streams()
+        _warn_of_shared_streams()
     return cast(Engine, importlib.import_module(PACKAGES[name]))
 
 

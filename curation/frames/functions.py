@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 
 from curation.base.contract import ID, ROW, TEXT, Frame
-from curation.base.engine import choose_engine, load_engine
+from curation.base.engine import choose_engine, give_threads_streams, load_engine
 from curation.base.errors import EngineError, InputError
 from curation.base.system.memory import read_processors
 from curation.frames.frames import AnyFrame, apply
@@ -89,6 +89,7 @@ def read(
     engine that this machine does not have.
     """
     entries = _inputs(paths, locals())
+    give_threads_streams()
     import dask.config
     import dask.dataframe as dd
 

@@ -19,7 +19,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -61,6 +61,7 @@ from curation.running.tasks.boards import (
     in_ranges,
     published,
 )
+from curation.stages.warm_up import recipe_groups
 
 DRIVER = "driver"
 MIN_EXPIRE, MAX_EXPIRE = 0.1, 86_400.0
@@ -166,7 +167,7 @@ class Member:
         resources = find_resources(call.engine, call.choice.name, call.workers, call.scheduler, len(call.checked.files))
         newest = self.leases.newest(self.folder, DRIVER)
         earlier = newest if self._failed(newest) else -1  # driver of an earlier attempt that failed
-        with call.engine.open_session(resources.workers, "threads") as session:
+        with call.engine.open_session(resources.workers, "threads", recipe_groups(call.recipe, "cpu")) as session:
             while not (report := self._find_finished()):
                 check_interrupts()
                 try:
@@ -333,7 +334,7 @@ class ArrayDriver:
         self._serial = 0
 
     @contextmanager
-    def open_session(self, workers: int, scheduler: str) -> Iterator[Session]:
+    def open_session(self, workers: int, scheduler: str, kernels: Sequence[str] = ()) -> Iterator[Session]:
         """Yield this object, since the processes of the array are the workers."""
         yield self
 

@@ -77,7 +77,7 @@ from curation.running.planning.stream_inputs import collect
 from curation.running.reused import note_reused, open_reused
 from curation.running.tasks.deletion import delete_work, stored_report
 from curation.stages.cells import refuse_cells, sender
-from curation.stages.warm_up import warm_up_recipe
+from curation.stages.warm_up import recipe_groups, warm_up_recipe
 from curation.tokens.tokenization import Tokenizer
 
 MIN_SLICE_BYTES = 4 << 20
@@ -247,10 +247,12 @@ def drive(call: Call, array: ArrayDriver | None = None) -> dict[str, Any]:
         memory = f"memory{' of each array task' * bool(array)}"
         progress.log("; ".join([f"{memory}: {resources}{document_remark(document_bytes(recipe.input))}", *notes]))
         warm_up_recipe(recipe, call.choice.name, min(resources.workers, read_processors()), progress)
+        if call.choice.name == "gpu":
+            progress.log("loading the GPU's kernels; the first run of a machine compiles them, which can take minutes")
         open_session = array.open_session if array else call.engine.open_session
         stack.enter_context(explain_memory_errors(resources))
         stack.enter_context(begun_by(sender(recipe.stages)))
-        session = stack.enter_context(open_session(resources.workers, call.scheduler))
+        session = stack.enter_context(open_session(resources.workers, call.scheduler, recipe_groups(recipe, "cpu")))
         if session.dashboard:
             progress.log(f"Dask dashboard: {session.dashboard}")
         context = RunContext(

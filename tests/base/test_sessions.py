@@ -58,6 +58,14 @@ class Backwards:
             raise OSError("no worker")
 
 
+def test_a_batch_begins_by_the_function_of_its_session():
+    events = []
+    with ThreadPoolExecutor(1) as pool:
+        session = TaskSession(LocalExecutor(pool, 1), begin=lambda: events.append("begins"))
+        assert session.map(lambda item: events.append(item) or item, [1, 2]) == [1, 2]
+    assert events == ["begins", 1, "begins", 2]
+
+
 def test_results_are_in_the_order_of_items_whatever_ends_first():
     assert TaskSession(Backwards()).map(lambda item: f"<{item}>", [*range(100), "last"]) == [
         *(f"<{number}>" for number in range(100)), "<last>",

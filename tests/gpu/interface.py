@@ -47,6 +47,8 @@ METHODS = {  # of objects that the libraries return; other libraries may have me
     ),
     f"{_PARQUET}.ChunkedParquetWriter": ("close", "write"),
     f"{_PARQUET}.ChunkedParquetWriterOptions": ("set_dictionary_policy",),
+    "numba.cuda.dispatcher.CUDADispatcher": ("compile",),
+    "numba.cuda.dispatcher._Kernel": ("bind",),
     "pylibcudf.DataType": ("id",),
     "pylibcudf.io.types.ColumnInMetadata": ("set_name", "set_nullability"),
 }  # fmt: skip

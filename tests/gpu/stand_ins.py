@@ -48,6 +48,7 @@ WARP_MODULES = *all_kernels.OF_MEASURES, *OF_REWRITING, model_kernels  # with ke
 KERNEL_MODULES = all_kernels.MODULES
 
 TOTAL_BYTES = 16 << 30  # of the device
+LOADED: list[tuple[str, Any]] = []  # (kernel, signature) of each that a run has loaded
 HOST_BUFFERS = ("buffers_of", "series_of", "view")  # columns are pandas'
 
 
@@ -199,7 +200,7 @@ def numpy_as_cupy() -> ModuleType:
         cudaDevAttrMemoryPoolsSupported=115,
     )
     stand_in.cuda = SimpleNamespace(
-        runtime=runtime, Device=lambda: SimpleNamespace(id=0), get_current_stream=stream_of_thread,
+        runtime=runtime, Device=lambda: SimpleNamespace(id=0), get_current_stream=current_stream,
         MemoryPointer=lambda memory, offset: SimpleNamespace(mem=memory),
         UnownedMemory=lambda ptr, size, owner, device_id: SimpleNamespace(ptr=ptr, owner=owner),
         set_allocator=lambda allocator: setattr(stand_in.cuda, "allocator", allocator),
@@ -208,19 +209,27 @@ def numpy_as_cupy() -> ModuleType:
 
 
 class Stream:
-    """The stream of one thread."""
+    """A stream of one thread."""
 
     def synchronize(self):
         """Work is done at once here."""
 
 
-_streams = threading.local()
+class _Streams(threading.local):
+    def __init__(self) -> None:
+        self.kernels, self.current = Stream(), Stream()
+
+
+_streams = _Streams()
 
 
 def stream_of_thread() -> Stream:
-    if not hasattr(_streams, "own"):
-        _streams.own = Stream()
-    return _streams.own
+    return _streams.kernels
+
+
+def current_stream() -> Stream:
+    """CuPy's, which is not that of kernels if CuPy was imported too early."""
+    return _streams.current
 
 
 class Series(pd.Series):
@@ -406,6 +415,9 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
         monkeypatch.setattr(gpu_pipeline, name, sys.modules[f"gpu_pipeline.{name}"], raising=False)
     monkeypatch.setattr(kernels, "launch", fake.run)
     monkeypatch.setattr(kernels, "launch_blocks", fake.run_blocks)
+    monkeypatch.setattr(kernels, "load", lambda kernel, signature: LOADED.append((kernel.py_func.__name__, signature)))
+    all_kernels.load_kernels.cache_clear()
+    LOADED.clear()
     return load
 
 

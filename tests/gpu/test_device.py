@@ -7,9 +7,11 @@ import sys
 import threading
 import time
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from numba import types
 
 from curation.base.errors import DeviceLostError, EngineError
 from tests.gpu import stand_ins
@@ -53,7 +55,8 @@ def wait_until(is_so):
         time.sleep(0.001)
 
 
-def test_one_thread_loads_a_kernel(monkeypatch):
+@pytest.mark.parametrize("arguments", [(1, True), (np.zeros(1), np.zeros(1, bool))])
+def test_one_thread_loads_a_kernel_for_types_of_arguments(monkeypatch, arguments):
     """Two threads loaded a kernel at its first launch, and the process ended with `double free`."""
     events = []
 
@@ -69,9 +72,28 @@ def test_one_thread_loads_a_kernel(monkeypatch):
     kernel = Kernel()
     monkeypatch.setattr(kernels, "stream_of_thread", lambda: 0)
     monkeypatch.setattr(kernels, "_loaded", set())
-    in_threads(4, lambda number: kernels.launch(kernel, 1, number))
+    kernels.launch(kernel, 1, arguments[0])
+    events.clear()
+    in_threads(4, lambda number: kernels.launch(kernel, 1, arguments[1]))
     assert events[:2] == ["begins", "ends"]
     assert events.count("ends") == 4
+
+
+def test_a_loaded_kernel_needs_no_lock(monkeypatch):
+    """`load` and `launch` describe the types of arguments alike."""
+    loaded = []
+    kernel = Mock()
+    kernel.compile = lambda signature: SimpleNamespace(bind=lambda: loaded.append(signature))
+    monkeypatch.setattr(kernels, "load", LOAD)
+    monkeypatch.setattr(kernels, "_loaded", set())
+    columns = (types.uint8[::1], types.uint64[:, ::1], types.Array(types.float32, 1, "A"), types.bool_, types.int64)
+    for _ in range(2):
+        kernels.load(kernel, columns)
+    assert loaded == [columns]
+    arrays = np.zeros(8, np.uint8), np.zeros((2, 2), np.uint64), np.zeros(8, np.float32)[::2]
+    for numbers in ((False, 7), (True, np.int64(7))):
+        assert kernels._typed(kernel, (*arrays, *numbers)) in kernels._loaded
+    assert kernels._typed(kernel, (*arrays, 1, 7)) not in kernels._loaded
 
 
 def test_reservations_never_exceed_the_memory(device):
@@ -168,6 +190,7 @@ def test_threads_launch_at_the_same_time_on_their_own_streams(load, monkeypatch)
             return run
 
     monkeypatch.setattr(kernels, "hash_rows", Kernel())
+    monkeypatch.setattr(kernels, "_typed", lambda kernel, arguments: kernel)
     monkeypatch.setattr(kernels, "_loaded", {kernels.hash_rows})
     monkeypatch.setattr(kernels, "launch", LAUNCH)
     assert [each.tolist() for each in in_threads(2, lambda number: text.hash_text(column("a")))] == [[[7, 7]]] * 2
@@ -175,28 +198,37 @@ def test_threads_launch_at_the_same_time_on_their_own_streams(load, monkeypatch)
     assert all(type(stream) is stand_ins.Stream for stream in found)
 
 
-LAUNCH = kernels.launch
+LAUNCH, LOAD = kernels.launch, kernels.load
 
 
-def test_a_result_is_complete_before_another_thread_gets_it(device, monkeypatch):
-    """Each function of the engine waits for its stream, and so does each table that threads share."""
-    waited = []
-    monkeypatch.setattr(stand_ins.Stream, "synchronize", lambda stream: waited.append(threading.get_ident()))
+@pytest.fixture
+def waited(monkeypatch):
+    """(thread, stream) of each wait."""
+    found = []
+    monkeypatch.setattr(stand_ins.Stream, "synchronize", lambda stream: found.append((threading.get_ident(), stream)))
+    return found
+
+
+def both_streams():
+    thread = threading.get_ident()
+    return [(thread, stand_ins.current_stream()), (thread, stand_ins.stream_of_thread())]
+
+
+def test_a_result_is_complete_before_another_thread_gets_it(device, waited):
+    """Each function of the engine waits for its streams, and so does each table that threads share."""
     made = device.shared(1)(lambda name: [name])
     tables = in_threads(4, lambda number: made("tables"))
-    assert all(table is tables[0] for table in tables) and len(waited) == 1
+    assert all(table is tables[0] for table in tables) and len(waited) == 2
     device.on_device()(lambda text: None)(column("a"))
-    assert waited[1:] == [threading.get_ident()]
+    assert waited[2:] == both_streams()
 
 
 @pytest.mark.parametrize("error", [MemoryError, ValueError, KeyboardInterrupt])
-def test_after_an_error_the_work_of_the_thread_is_complete(device, monkeypatch, error):
+def test_after_an_error_the_work_of_the_thread_is_complete(device, waited, error):
     """The traceback keeps the arrays, and the thread that drops it frees them."""
-    waited = []
-    monkeypatch.setattr(stand_ins.Stream, "synchronize", lambda stream: waited.append(threading.get_ident()))
     with pytest.raises(EngineError if error is MemoryError else error):
         device.on_device()(lambda text: (_ for _ in ()).throw(error))(column("a"))
-    assert waited == [threading.get_ident()]
+    assert waited == both_streams()
 
 
 class Pool:

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where GPU tasks run, with made-up devices: one process per GPU, how much is worked on at a time, what is said."""
 
+import pickle
 import sys
 from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
 
+from curation.stages.warm_up import GROUPS
 from tests.gpu import stand_ins
 from tests.gpu.interface import guarded
+from tests.gpu.stand_ins import all_kernels, kernels
 
 GIB = 1 << 30
 
@@ -70,6 +73,44 @@ def test_threads_say_which_devices_they_leave_idle(session, monkeypatch, caplog,
         assert found.executor.pool._max_workers == 4
         assert found.map(lambda number: number + 1, [1, 2, 3]) == [2, 3, 4]
     assert [record.message.partition(";")[0] for record in caplog.records] == said
+
+
+def test_one_thread_loads_the_kernels_of_a_run_before_the_first_task(session):
+    groups = ("hashes", "rewrite")
+    with session.open_session(4, "threads", groups) as found:
+        expected = [(each.py_func.__name__, all_kernels.SIGNATURES[each]) for each in all_kernels.kernels_of(groups)]
+        assert expected == stand_ins.LOADED and ("hash_rows", all_kernels.SIGNATURES[kernels.hash_rows]) in expected
+        assert [*found.map(lambda number: len(stand_ins.LOADED), [1, 2])] == 2 * [len(expected)]
+
+
+@pytest.mark.parametrize("scheduler", ["processes", "tcp://host:8786"])
+def test_each_process_loads_the_kernels_of_a_run_once(session, clusters, monkeypatch, scheduler):
+    set_devices(session, monkeypatch, 2)
+    with session.open_session(4, scheduler, ["hashes"]) as found:
+        assert stand_ins.LOADED == []
+        begin = pickle.loads(pickle.dumps(found.begin))  # as a worker gets it
+        begin()
+        begin()
+    assert [name for name, _ in stand_ins.LOADED].count("hash_rows") == 1
+
+
+def test_groups_have_every_kernel():
+    groups = [*all_kernels.OF_GROUPS]
+    assert {*groups} <= {*GROUPS}
+    assert {*all_kernels.kernels_of(groups)} == {*all_kernels.SIGNATURES}
+    assert len(all_kernels.kernels_of(["hashes"])) == len(all_kernels.OF_EVERY_RUN)
+
+
+@pytest.mark.slow("a run loads every kernel of its stages before the first task")
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_group_has_every_kernel_that_its_functions_launch(monkeypatch, group):
+    launched, engine = set(), stand_ins.install_engine(monkeypatch)
+    run = stand_ins.FakeCuda.run_threads
+    monkeypatch.setattr(
+        stand_ins.FakeCuda, "run_threads", lambda cuda, *launch: launched.add(launch[2]) or run(cuda, *launch)
+    )
+    GROUPS[group](engine)
+    assert launched <= {*all_kernels.kernels_of([group])}
 
 
 def test_describe(session):

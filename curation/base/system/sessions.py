@@ -98,11 +98,13 @@ class TaskSession:
     """A session that runs tasks with an executor.
 
     dashboard  address of the cluster's dashboard; "" without one
+    begin      each batch of tasks calls this function first, in its process
     """
 
-    def __init__(self, executor: Executor, dashboard: str = "") -> None:
+    def __init__(self, executor: Executor, dashboard: str = "", begin: Callable[[], object] | None = None) -> None:
         self.executor = executor
         self.dashboard = dashboard
+        self.begin = begin or _nothing
 
     def map(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
         """Return the result of `function` for each item, in order. Errors and signals have the same effect as in
@@ -147,7 +149,7 @@ class TaskSession:
                     batches.append(tasks)
                 if batches:
                     items = [[item for _, item in tasks] for tasks in batches]
-                    futures = self.executor.submit(partial(_run_batch, function), items)
+                    futures = self.executor.submit(partial(_run_batch, self.begin, function), items)
                     for future, tasks in zip(futures, batches, strict=True):
                         running[tasks[0][0]] = future, tasks
                         future.add_done_callback(partial(_note_end, ended, tasks[0][0]))
@@ -205,8 +207,15 @@ def _take(ended: SimpleQueue[int]) -> list[int]:
     return numbers
 
 
-def _run_batch(function: Callable[[Any], Any], items: Sequence[Any]) -> tuple[float, list[Any]]:
-    """Run a batch: return its seconds and the result of each task."""
+def _nothing() -> None:
+    """Begin a batch without a preparation."""
+
+
+def _run_batch(
+    begin: Callable[[], object], function: Callable[[Any], Any], items: Sequence[Any]
+) -> tuple[float, list[Any]]:
+    """Run a batch: return its seconds, without those of `begin`, and the result of each task."""
+    begin()
     begun = time.monotonic()
     results = [function(item) for item in items]
     return time.monotonic() - begun, results

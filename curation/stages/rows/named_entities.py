@@ -17,6 +17,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from curation.base.engine import give_threads_streams
 from curation.base.errors import InputError, RecipeError, installation, near_or_nothing
 from curation.base.system.files import known_sha256, read_json
 from curation.base.system.packages import check_torch
@@ -68,6 +69,7 @@ def facts(folder: str) -> dict[str, str]:
 def _load(folder: str) -> Any:
     model_files(folder)
     check_torch()  # spaCy loads its networks with PyTorch
+    give_threads_streams()
     try:
         import spacy
     except ImportError as error:
