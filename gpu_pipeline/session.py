@@ -58,12 +58,12 @@ def describe() -> dict[str, str]:
 
 @contextmanager
 def _cluster_of_this_machine(workers: int) -> Iterator[Any]:
-    """Start the processes of `processes_of` on the GPUs of CUDA_VISIBLE_DEVICES. cuDF must not spill memory to the
+    """Start the processes of `_processes_of` on the GPUs of CUDA_VISIBLE_DEVICES. cuDF must not spill memory to the
     host, since kernels hold raw pointers."""
     from dask_cuda import LocalCUDACluster
 
     devices = min(workers, cp.cuda.runtime.getDeviceCount())
-    processes, threads = processes_of(workers, devices)
+    processes, threads = _processes_of(workers, devices)
     with LocalCUDACluster(
         n_workers=devices,
         threads_per_worker=threads,
@@ -71,11 +71,11 @@ def _cluster_of_this_machine(workers: int) -> Iterator[Any]:
         rmm_async=True,
         enable_cudf_spill=False,
     ) as cluster:
-        share_devices(cluster, processes)
+        _share_devices(cluster, processes)
         yield cluster
 
 
-def processes_of(workers: int, devices: int) -> tuple[int, int]:
+def _processes_of(workers: int, devices: int) -> tuple[int, int]:
     """Return the number of processes per device, and of threads per process, for `workers` tasks at once in all: one
     thread, unless there are more workers than MAX_PROCESSES per device. Each process's share of the device holds the
     largest batch."""
@@ -84,7 +84,7 @@ def processes_of(workers: int, devices: int) -> tuple[int, int]:
     return processes, max(workers // (devices * processes), 1)
 
 
-def share_devices(cluster: Any, processes: int) -> None:
+def _share_devices(cluster: Any, processes: int) -> None:
     """Add workers to a cluster that has one per device, until each device has `processes`. LocalCUDACluster refuses
     more workers than devices.
 

@@ -94,7 +94,7 @@ def test_one_device_as_two_workers(session):
     from distributed import Client, LocalCluster
 
     with LocalCluster(n_workers=1, threads_per_worker=1, memory_limit=0.5, dashboard_address="") as cluster:
-        session.share_devices(cluster, 2)
+        session._share_devices(cluster, 2)
         with Client(cluster) as client:
             assert len({*client.run(os.getpid).values()}) == 2
             assert {each["nthreads"] for each in client.scheduler_info()["workers"].values()} == {1}
@@ -106,7 +106,7 @@ def test_processes_that_do_not_start_are_one_message(session):
 
     cluster = SimpleNamespace(worker_spec={"0": {}}, scale=lambda count: None, wait_for_workers=wait)
     with pytest.raises(EngineError, match="not all of 3 processes on the GPU started within 300 s"):
-        session.share_devices(cluster, 3)
+        session._share_devices(cluster, 3)
 
 
 def test_the_address_of_a_scheduler(session, clusters):
