@@ -113,8 +113,8 @@ bench-peers: $(READY)  ## compare with other tools, each in its own environment;
 	$(BIN)/python -m benchmarks.bench_peers
 	$(if $(FILE),$(BIN)/python -m benchmarks.compare_recipes $(FILE))
 
-gpu-check: $(READY)  ## run all checks that need a GPU, with results in the folder OUT; failures do not stop it
-	$(BIN)/python benchmarks/first_contact.py check $(OUT)
+gpu-check: $(READY)  ## run all checks that need a GPU, with results in the folder OUT; ENGLISH: JSON Lines with 20 MB of English text
+	$(BIN)/python -m benchmarks.gpu_check $(OUT) --english "$(ENGLISH)"
 
 kernels: $(READY)  ## compile all kernels for a machine with an H100 or H200: .kit/kernels.bin
 	$(BIN)/python -m benchmarks.compiled_kernels .kit/kernels.bin

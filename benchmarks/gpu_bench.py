@@ -15,7 +15,7 @@ the function's result, in multiples of the text.
 One more call of each function is traced (`benchmarks.device_trace`): time of each kernel, launches, synchronisations,
 copies, time of Python, idle share. Without PyTorch, CUDA events around each launch time the kernels, which adds the
 delay of a launch to each, and the rest is left out. The table compares all this with the lower end of
-`tests/ptx/model.py`, where that has the quantity; its last column is measured ÷ modelled. The model counted the texts
+`tests/ptx/model.py`, where that has the quantity; its last column is for an H200. The model counted the texts
 of `tests/data/corpus.jsonl.gz`: with other texts the ratio has their difference, too. A last call is profiled: its
 slowest functions on the host are in the result.
 
@@ -55,12 +55,12 @@ import pyarrow.parquet as pq
 
 from benchmarks import corpus, device_trace
 from benchmarks.device_trace import Trace
-from benchmarks.first_contact import write_whole
 from curation.base.arrays import batches_by_size
 from curation.base.contract import TEXT, Engine
 from curation.base.engine import gpu_obstacle, load_engine
 from curation.base.measures import Measure
 from curation.base.speeds import benchmark_file
+from curation.base.system.files import write_json
 from curation.base.system.memory import read_processors
 from curation.base.system.progress import ProgressLines
 from curation.base.system.steps import Count
@@ -99,7 +99,7 @@ MODELLED = {
     "hash_text": "hash", "classify language": "classify", "score_text": "score", "band_keys 21 of 6 rows": "keys",
     "tokenize gpt2": "tokens", "records of spans": "windows",
 }  # fmt: skip
-HEADER = ("function", "quantity", "measured", "modelled for an H200", "measured ÷ modelled")
+HEADER = ("function", "quantity", "measured", "modelled for an H200")
 DRY_HEADER = ("function", "quantity", "CPU engine (dry run)", *HEADER[3:])
 SAMPLE_SECONDS = 0.2
 SLOWEST = 12  # functions of a profile
@@ -338,15 +338,13 @@ def compare(
         expected = model.kernel(kernel) if model else None
         pairs.append((f"{kernel}, GB/s", size / 1e6 / milliseconds, size / 1e6 / expected if expected else None))
     return [
-        (name, quantity, f"{value:.4g}", f"{expected:.4g}" if expected else "-",
-         f"{value / expected:.2f}" if expected else "-")
-        for quantity, value, expected in pairs
-    ]  # fmt: skip
+        (name, quantity, f"{value:.4g}", f"{expected:.4g}" if expected else "-") for quantity, value, expected in pairs
+    ]
 
 
 def table(rows: Sequence[Sequence[str]], dry: bool) -> list[str]:
     """Return the lines of a Markdown table."""
-    return [f"| {' | '.join(row)} |" for row in (DRY_HEADER if dry else HEADER, ["---"] * 2 + ["---:"] * 3, *rows)]
+    return [f"| {' | '.join(row)} |" for row in (DRY_HEADER if dry else HEADER, ["---"] * 2 + ["---:"] * 2, *rows)]
 
 
 def measure_functions(options: argparse.Namespace, engine: Engine, clock: DeviceClock | HostClock) -> dict:
@@ -519,7 +517,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def write(result: dict, path: Path | None) -> None:
     if path:
-        write_whole(path, (json.dumps(result, indent=2) + "\n").encode())
+        write_json(path, result, indent=True)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ GIGABYTE = 10**9
 
 def table() -> str:
     """Return the table in Markdown."""
-    head = ["output", "CPUs", "GPUs", "ratio", "CPU, GB/s", "GPU, GB/s", "host, GB/s"]
+    head = ["output", "CPUs", "GPUs", "CPU, GB/s", "GPU, GB/s", "host, GB/s"]
     lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows()]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
@@ -40,8 +40,8 @@ def rows() -> Iterator[list[str]]:
             work = RunWork(GIGABYTE, steps, processors, document=document)
             cpu, gpu = engine_times("cpu", work).at_most(), engine_times("gpu", work)
             most, least = gpu.at_most(devices), gpu.at_least(devices)
-            speed, ratio = f"{1 / most:.1f} to {1 / least:.1f}", f"{cpu / most:.1f} to {cpu / least:.1f}"
-            yield [output, str(processors), str(devices), ratio, f"{1 / cpu:.1f}", speed, f"{1 / gpu.host:.1f}"]
+            speed = f"{1 / most:.1f} to {1 / least:.1f}"
+            yield [output, str(processors), str(devices), f"{1 / cpu:.1f}", speed, f"{1 / gpu.host:.1f}"]
 
 
 def recorded() -> str:

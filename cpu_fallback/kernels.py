@@ -8,7 +8,7 @@ import numpy as np
 
 from cpu_fallback.fasttext import classify_document
 from cpu_fallback.language_model import score_document
-from cpu_fallback.rewriting import differs, needs_normalising, rewrite_document
+from cpu_fallback.rewriting import differs, rewrite_document
 from cpu_fallback.vector_scan import scan_document
 from cpu_fallback.vector_shingles import shingle_hashes
 from cpu_fallback.vector_tables import count_distinct_words, count_duplicate_lines, count_ngrams
@@ -21,18 +21,6 @@ from curation.kernels.utf8 import byte_at, decode, prefix_end
 from curation.kernels.word_breaks import divides, find_divided
 
 MAX_BUCKET = 64  # up to this size, sorting each bucket by insertion is faster than sorting all hashes together
-
-
-@kernel
-def find_unnormalised(data, offsets, valid, form_flag, pages, records, flags, combining):
-    """Return one bool per document: True if its text may not be in the normal form of `form_flag`. Nulls are False."""
-    needed = np.zeros(offsets.size - 1, np.bool_)
-    for row in range(offsets.size - 1):
-        if valid[row]:
-            needed[row] = needs_normalising(
-                data, offsets[row], offsets[row + 1], form_flag, pages, records, flags, combining
-            )
-    return needed
 
 
 @kernel

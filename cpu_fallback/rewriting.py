@@ -29,28 +29,6 @@ def lower_block(block):
 
 
 @kernel
-def needs_normalising(data, start, end, form_flag, pages, records, flags, combining):
-    """Whether the quick check (UAX #15) of data[start:end] is No or Maybe; `form_flag` is one of FORM_FLAGS."""
-    previous = 0
-    i = start
-    while i < end:
-        if data[at(i)] < 0x80:
-            previous = 0
-            i += 1
-            while i + 32 <= end and are_ascii(data, i):
-                i += 32
-            continue
-        code_point, width = utf8.decode(data, i)
-        record = utf8.record_of(pages, records, code_point)
-        order = int(combining[record])
-        if int(flags[record]) & form_flag or (order != 0 and order < previous):
-            return True
-        previous = order
-        i += width
-    return False
-
-
-@kernel
 def copy_bytes(data, start, end, out, o):
     """Copy a range to `out`; return where the output ends. The indices are unsigned, so the loop needs no tests for
     negatives."""

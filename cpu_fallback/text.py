@@ -6,10 +6,9 @@ from functools import lru_cache
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
-from cpu_fallback import flat_counts, kernels
-from cpu_fallback.buffers import buffers_of, series_of, string_array
+from cpu_fallback import flat_counts, kernels, normal_forms
+from cpu_fallback.buffers import buffers_of, series_of
 from cpu_fallback.fasttext import allocate_known
 from cpu_fallback.repeated_strings import allocate_strings, repeat_long_rows, repeat_rows
 from cpu_fallback.vector_scan import allocate_positions
@@ -19,7 +18,7 @@ from curation.kernels import tables
 from curation.kernels.hashing import table_mask
 from curation.kernels.language_model import NUM_RESULTS
 from curation.kernels.ngram_table import NgramTable
-from curation.kernels.normalization import normalize
+from curation.kernels.normalization import normalize_spans
 from curation.kernels.rewrite import FORM_FLAGS, RewriteSteps, output_bound, plan_steps, tables_of
 from curation.kernels.word_breaks import PIECES, SCRIPTS, SPACES, TABLE, allocate_span, split_rows
 from curation.kernels.word_lists import load_classes, load_word_lists
@@ -30,17 +29,25 @@ from curation.models.ngrams import LanguageModel
 ROWS_AT_ONCE = 2040  # all measures of this many rows fit the cache; a power of two would share cache sets
 
 
-def _normalise(array, data, offsets, valid, form, unicode) -> tuple[np.ndarray, pa.LargeStringArray]:
-    """Return for each document its row among the normalised documents, -1 if it needs no change; and the normalised
-    documents."""
-    form_row = np.full(len(array), -1, np.int64)
+def _normalised(data, offsets, valid, form, unicode) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return for each document its number among those that the normal form changes, or -1; these documents in this
+    form; and where each starts."""
+    form_row = np.full(len(valid), -1, np.int64)
+    unchanged = form_row, np.empty(0, np.uint8), np.zeros(1, np.int64)
     if form == "keep":
-        return form_row, pa.array([], pa.large_string())
-    needed = kernels.find_unnormalised(
-        data, offsets, valid, FORM_FLAGS[form], unicode.pages, unicode.records, unicode.flags, unicode.combining
-    )
-    form_row[needed] = np.arange(np.count_nonzero(needed))
-    return form_row, normalize(array.filter(pa.array(needed)), form)
+        return unchanged
+    properties = unicode.pages, unicode.records, unicode.flags, unicode.combining
+    spans, firsts = normal_forms.find_spans(data, offsets, valid, FORM_FLAGS[form], *properties)
+    if not len(spans):
+        return unchanged
+    joined = np.empty(int((spans[:, 1] - spans[:, 0]).sum()) + len(spans), np.uint8)
+    normal_forms.join_spans(data, spans, joined)
+    normal = normalize_spans(joined, len(spans), form)
+    owners = np.searchsorted(firsts, np.flatnonzero(normal.changed), side="right") - 1
+    size = int(np.diff(offsets)[np.unique(owners)].sum()) + len(normal.data)
+    out = np.empty(size, np.uint8)
+    starts = normal_forms.put_spans(data, offsets, spans, firsts, *normal, form_row, out)
+    return form_row, out[: starts[-1]], starts
 
 
 def rewrite(text: pd.Series, steps: RewriteSteps) -> tuple[pd.Series, np.ndarray]:
@@ -48,13 +55,11 @@ def rewrite(text: pd.Series, steps: RewriteSteps) -> tuple[pd.Series, np.ndarray
     if steps == RewriteSteps():
         return text, np.zeros(len(text), bool)
     unicode = tables_of(steps)
-    array = string_array(text)
-    data, offsets, nulls = buffers_of(array)
+    data, offsets, nulls = buffers_of(text)
     valid = np.ones(len(text), bool) if nulls is None else nulls
-    form_row, normalised = _normalise(array, data, offsets, valid, steps.unicode, unicode)
-    if steps == RewriteSteps(unicode=steps.unicode) and len(normalised) == 0:
+    form_row, form_data, form_offsets = _normalised(data, offsets, valid, steps.unicode, unicode)
+    if steps == RewriteSteps(unicode=steps.unicode) and len(form_offsets) == 1:
         return text, np.zeros(len(text), bool)
-    form_data, form_offsets, _ = buffers_of(normalised)
     out = np.empty(output_bound(int(offsets[-1] - offsets[0]) + form_data.size, steps), np.uint8)
     ends, edited = kernels.rewrite_rows(
         data, offsets, valid, form_row, form_data, form_offsets, out, plan, *unicode[:3], unicode.lower

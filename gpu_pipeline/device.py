@@ -12,15 +12,17 @@ thread. Before memory is freed, the work of other threads on it must be complete
 before it ends, also after errors. If a thread frees memory during the work of the thread that made it, it waits for the
 whole device (`_Owned`).
 
-A thread reserves memory before it works on a batch, and waits until the batches of other threads leave enough.
+A thread reserves memory before it works on a batch, and waits until the batches of other threads leave enough. Tables
+that stay on the device, such as language models and n-gram tables, are subtracted from what threads can reserve. If
+several processes work on one device, each reserves its share.
 """
 
 import re
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache, lru_cache, wraps
+from functools import cache, wraps
 from typing import Any, ParamSpec, TypeVar
 
 import cupy as cp
@@ -38,8 +40,9 @@ Value = TypeVar("Value")
 # Device memory per byte of a batch's text: the text as read, before and after a stage; its columns; and scratch of
 # `text.SCRATCH_SHARE` times the text. Not measured.
 BATCH_SHARE = 16
-MIN_BATCH_BYTES = 4 << 20  # what a smaller batch reserves
-POOL_PERCENT = 90  # of the memory that is free at the start; contexts and kernels of the process take the rest
+# What a small batch reserves: the search for words alone takes 59 MB for any text (`word_kernels.RUN_THREADS`)
+MIN_RESERVED = 128 << 20
+POOL_PERCENT = 90  # of the memory that is free at the start; contexts and kernels of the processes take the rest
 KEEP_ALL = (1 << 64) - 1  # bytes that a pool does not give back to the driver while the process runs
 LOST = re.compile(  # errors of CUDA's runtime and driver, in lower case without "_"
     "cudaerror(illegaladdress|launchfail|launchtimeout|eccuncorrectable|hardwarestackerror|illegalinstruction|"
@@ -50,14 +53,41 @@ LOST = re.compile(  # errors of CUDA's runtime and driver, in lower case without
 
 class DeviceMemory:
     """Memory that threads reserve, first come, first served. A thread has at most one reservation: it never waits for
-    memory while it holds some, so threads cannot block each other."""
+    memory while it holds some, so threads cannot block each other.
 
-    def __init__(self, total: int) -> None:
-        self.total = total
+    Reservations and resident tables together have at most `size` / `processes` bytes, with two exceptions. A request
+    above the total runs alone. A table is loaded during a reservation, so it cannot wait: until the batches end that
+    were reserved before, the sum may exceed the limit by the table.
+
+    size       bytes of the device that all processes of the run may reserve
+    processes  number of processes on this device
+    resident   bytes of the tables that stay on the device
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size, self.processes = size, 1
+        self.resident = 0
         self.used = 0
         self._changed = threading.Condition()
         self._waiting: deque[object] = deque()
         self._holders: dict[int, int] = {}  # thread -> bytes
+
+    @property
+    def total(self) -> int:
+        """The bytes that threads can reserve."""
+        return max(self.size // self.processes - self.resident, 0)
+
+    def divide(self, processes: int) -> None:
+        """Leave this process its share among so many processes."""
+        with self._changed:
+            self.processes = processes
+            self._changed.notify_all()
+
+    def keep(self, size: int) -> None:
+        """Subtract the bytes of a table that stays on the device; add those of one that leaves it (a negative size)."""
+        with self._changed:
+            self.resident += size
+            self._changed.notify_all()
 
     def is_held(self) -> bool:
         """Return whether this thread has a reservation."""
@@ -71,7 +101,6 @@ class DeviceMemory:
         if thread in self._holders:
             yield
             return
-        size = min(size, self.total)
         self._take(thread, size)
         try:
             yield
@@ -85,12 +114,15 @@ class DeviceMemory:
         with self._changed:
             self._waiting.append(ticket)
             try:
-                self._changed.wait_for(lambda: self._waiting[0] is ticket and self.used + size <= self.total)
-                self._holders[thread] = size
-                self.used += size
+                self._changed.wait_for(lambda: self._waiting[0] is ticket and self._has_room(size))
+                self._holders[thread] = min(size, self.total)
+                self.used += self._holders[thread]
             finally:
                 self._waiting.remove(ticket)
                 self._changed.notify_all()
+
+    def _has_room(self, size: int) -> bool:
+        return not self.used or self.used + size <= self.total
 
 
 _starting = threading.Lock()
@@ -99,16 +131,48 @@ _starting = threading.Lock()
 def memory() -> DeviceMemory:
     """Return the memory of this process's device; the first call prepares the device."""
     with _starting:
-        return _prepared()
+        return _prepared(1)
+
+
+def divide_device(processes: Mapping[str, int]) -> None:
+    """Let this process reserve its share of its device. `processes` has the number of processes on each device, by
+    `device_id`. For a device that it lacks, log that this process reserves all memory that is free."""
+    count = processes.get(device_id(), 0)
+    with _starting:
+        made = _prepared(count or 1)
+    if count:
+        made.divide(count)
+    else:
+        _warn_of_unknown_share(made.total)
 
 
 @cache
-def _prepared() -> DeviceMemory:
-    free, _ = device_memory(cp.cuda.runtime)
-    total = free // 100 * POOL_PERCENT
-    _set_resource(total)
-    cp.cuda.set_allocator(_allocate)
-    return DeviceMemory(total)
+def device_id() -> str:
+    """Return the UUID of this process's device, or of its part of a device (MIG), in hexadecimal digits."""
+    return str(cp.cuda.runtime.getDeviceProperties(cp.cuda.Device().id)["uuid"].hex())
+
+
+@cache
+def _warn_of_unknown_share(total: int) -> None:
+    log.warning(
+        "this worker joined after the start of the run, so it does not know which others use its GPU: it reserves up "
+        "to %d MiB, %d %% of the memory that was free",
+        total >> 20, POOL_PERCENT,
+    )  # fmt: skip
+
+
+_made: list[DeviceMemory] = []
+
+
+def _prepared(processes: int) -> DeviceMemory:
+    """Prepare the device at the first call, for so many processes that share it."""
+    if not _made:
+        free, _ = device_memory(cp.cuda.runtime)
+        size = free // 100 * POOL_PERCENT
+        _set_resource(size // processes)
+        cp.cuda.set_allocator(_allocate)
+        _made.append(DeviceMemory(size))
+    return _made[0]
 
 
 def _set_resource(total: int) -> None:
@@ -140,8 +204,9 @@ def _pool_of_driver(device: int) -> "rmm.mr.DeviceMemoryResource":
 
 @contextmanager
 def reserved(text_bytes: int) -> Iterator[None]:
-    """Reserve the device memory of a batch with so much text."""
-    with memory().reserve(BATCH_SHARE * max(text_bytes, MIN_BATCH_BYTES)):
+    """Reserve the device memory of a batch with so much text: `BATCH_SHARE` times its bytes, at least `MIN_RESERVED`.
+    The tables that stay on the device are not in it: `shared` subtracts them from what can be reserved."""
+    with memory().reserve(max(BATCH_SHARE * text_bytes, MIN_RESERVED)):
         yield
 
 
@@ -257,24 +322,33 @@ def on_device(text_bytes: Callable[..., int] = column_bytes) -> Callable[[Callab
     return decorate
 
 
+def array_bytes(value: Any) -> int:
+    """Return the bytes of an array, or of the arrays in a tuple and in its tuples."""
+    return sum(map(array_bytes, value)) if isinstance(value, tuple) else int(getattr(value, "nbytes", 0))
+
+
 def shared(most: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Decorate a function with a cache of up to `most` results on the device, for all threads. Each result is made
-    once, and is complete before another thread gets it."""
+    once, and is complete before another thread gets it. As long as it is in the cache, threads can reserve less memory,
+    by its bytes: those of the arrays in it and in its tuples."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         lock = threading.Lock()
-
-        def make(*arguments: Any) -> Any:
-            made = function(*arguments)
-            finish()
-            return made
-
-        cached = lru_cache(most)(make)
+        cached: dict[tuple[Any, ...], Any] = {}  # the result that was used last comes last
 
         @wraps(function)
         def get(*arguments: Any) -> Any:
             with lock:
-                return cached(*arguments)
+                if arguments in cached:
+                    made = cached.pop(arguments)
+                else:
+                    if len(cached) == most:
+                        memory().keep(-array_bytes(cached.pop(next(iter(cached)))))
+                    made = function(*arguments)
+                    finish()
+                    memory().keep(array_bytes(made))
+                cached[arguments] = made
+                return made
 
         return get
 

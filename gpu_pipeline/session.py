@@ -6,6 +6,7 @@ others. Each thread reserves memory for its batch (`gpu_pipeline.device`).
 """
 
 import logging
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ from curation.base.system.sessions import LocalExecutor, TaskSession
 from curation.base.system.toolchain import driver_release
 from gpu_pipeline.all_kernels import load_kernels
 from gpu_pipeline.device import BATCH_SHARE, memory
+from gpu_pipeline.workers import begin, device_of_worker
 
 LIBRARIES = (cudf, cp, rmm, pyarrow, numba, numba_cuda, dask)
 
@@ -106,7 +108,8 @@ def _share_devices(cluster: Any, processes: int) -> None:
 def open_session(workers: int, scheduler: str, kernels: Sequence[str] = ()) -> Iterator[TaskSession]:
     """Open a session of `workers` tasks at once on "threads" or "auto", "processes" or a Dask scheduler's address.
 
-    One thread loads the kernels of the groups `kernels` before the first task of each process.
+    One thread loads the kernels of the groups `kernels` before the first task of each process. Workers of a cluster on
+    one device divide its memory.
 
     Raises EngineError if the scheduler does not answer.
     """
@@ -119,15 +122,17 @@ def open_session(workers: int, scheduler: str, kernels: Sequence[str] = ()) -> I
         return
     if scheduler == "processes":
         with _cluster_of_this_machine(workers) as cluster, connect(cluster) as session:
-            yield _begun(session, kernels)
+            yield _on_devices(session, kernels)
         return
     with connect(scheduler) as session:
-        yield _begun(session, kernels)
+        yield _on_devices(session, kernels)
 
 
-def _begun(session: TaskSession, kernels: Sequence[str]) -> TaskSession:
-    """Return a session whose processes load their kernels before the first task."""
-    session.begin = partial(load_kernels, tuple(kernels))
+def _on_devices(session: Any, kernels: Sequence[str]) -> TaskSession:
+    """Return the session of a cluster whose workers divide their devices, and load their kernels, before their first
+    task."""
+    processes = Counter(session.executor.on_each_worker(device_of_worker))
+    session.begin = partial(begin, dict(processes), tuple(kernels))
     return session
 
 

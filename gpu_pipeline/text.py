@@ -21,19 +21,19 @@ from curation.kernels.look_alikes import load_look_alikes
 from curation.kernels.minhash import EMPTY
 from curation.kernels.ngram_table import TABLES_AT_ONCE, NgramTable
 from curation.kernels.ngrams import FREE
-from curation.kernels.normalization import normalize
-from curation.kernels.rewrite import FORM_FLAGS, RewriteSteps, output_bound, plan_steps
+from curation.kernels.rewrite import RewriteSteps, output_bound, plan_steps
 from curation.kernels.tables import UnicodeTables
 from curation.kernels.word_breaks import PIECES, SCRIPTS, SPACES, TABLE
 from curation.kernels.word_lists import load_classes, load_word_lists
 from curation.models.fasttext import Classifier
 from curation.models.ngrams import LanguageModel
-from gpu_pipeline import columns, document_kernels, kernels, measures, models, text_kernels
+from gpu_pipeline import columns, document_kernels, kernels, measures, models
 from gpu_pipeline import rewrite_kernels as rewriting
 from gpu_pipeline import word_break_kernels as breaking
 from gpu_pipeline.buffers import buffers_of, download, eight_byte_blocks, series_of, string_array
 from gpu_pipeline.columns import NO_LIMIT, TextColumn, device_tables, documents_of, in_batches, load_column, pieces_of
 from gpu_pipeline.device import on_device, shared
+from gpu_pipeline.normal_forms import normalised_documents
 
 if TYPE_CHECKING:
     import cudf
@@ -66,18 +66,6 @@ def _device_look_alikes() -> UnicodeTables:
     return UnicodeTables(*map(cp.asarray, load_look_alikes()))
 
 
-def _normalise(
-    text: "cudf.Series", column: TextColumn, form: str, unicode: UnicodeTables
-) -> tuple[cp.ndarray, pa.LargeStringArray]:
-    """Return the rows that can change, and their normalised documents. The host normalises these few documents."""
-    rows = cp.zeros(0, np.int64)
-    if form != "keep":
-        documents = column.data, eight_byte_blocks(column.data), column.offsets, column.valid
-        properties = *unicode[:3], unicode.combining
-        rows = cp.flatnonzero(text_kernels.unnormalised_documents(*documents, FORM_FLAGS[form], properties))
-    return rows, normalize(string_array(text.take(rows)) if rows.size else [], form)
-
-
 @on_device()
 def rewrite(text: "cudf.Series", steps: RewriteSteps) -> tuple["cudf.Series", np.ndarray]:
     plan = plan_steps(steps)
@@ -85,17 +73,16 @@ def rewrite(text: "cudf.Series", steps: RewriteSteps) -> tuple["cudf.Series", np
         return text, np.zeros(len(text), bool)
     column = load_column(text, NO_LIMIT)
     unicode = _device_look_alikes() if steps.look_alikes else device_tables()[0]
-    form_rows, normalised = _normalise(text, column, steps.unicode, unicode)
+    form_rows, form = normalised_documents(column, steps.unicode, (*unicode[:3], unicode.combining))
     only_form = steps == RewriteSteps(unicode=steps.unicode)
-    if only_form and len(normalised) == 0:
+    if only_form and form_rows.size == 0:
         return text, np.zeros(len(text), bool)
     properties = *unicode[:3], unicode.lower
     form_row = cp.full(len(text), -1, np.int64)
-    form_row[form_rows] = cp.arange(len(normalised), dtype=np.int64)
-    form = documents_of(*buffers_of(normalised)[:2])
+    form_row[form_rows] = cp.arange(form_rows.size, dtype=np.int64)
     lengths, whole = column.lengths.copy(), documents_of(column.data, column.offsets)
     lengths[form_rows] = form.offsets[1:] - form.offsets[:-1]
-    moved = len(normalised) > 0 or bool((lengths != column.offsets[1:] - column.offsets[:-1]).any())
+    moved = form_rows.size > 0 or bool((lengths != column.offsets[1:] - column.offsets[:-1]).any())
     sizes, edited = cp.zeros(len(text), np.int64), cp.zeros(len(text), bool)
     outputs: list[cp.ndarray] = []
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, cast
 
 from curation.base.contract import Engine
 from curation.base.errors import ArgumentError, EngineError, installation
+from curation.base.host_probe import host_speed
 from curation.base.speeds import RunWork, faster_engine
 
 PACKAGES = {"cpu": "cpu_fallback", "gpu": "gpu_pipeline"}
@@ -69,8 +70,9 @@ def choose_engine(requested: str) -> EngineChoice:
 
 def suit_engine(work: RunWork) -> EngineChoice:
     """Return the engine that "auto" chooses on a machine with a usable GPU: the GPU only if it is expected to be faster
-    for this work."""
-    choice = faster_engine(work, device_name())
+    for this work. The first call on a machine measures its speed."""
+    device = device_name()
+    choice = faster_engine(work, device, host_speed(load_engine("gpu"), device))
     return EngineChoice(choice.engine, f"auto: {choice.reason}")
 
 

@@ -30,10 +30,12 @@ HOST_RATES = {
     "encode": 271,
 }
 OTHER_RATE = 276  # intermediate files, digests, joining of tokens (benchmarks/LOG.md, profile of the whole job)
-COPY_RATE = 11_500  # MB per second of one processor, from memory into other memory, measured under load (2026-11-23)
-# MB of text per second of one processor while a GPU computes: reading a file into memory, NFC of text in 22 languages,
-# copying results into memory; measured with one H100 (docs/gpu.md)
-FEED_RATES = {"parse": 600, "rewrite": 700, "tokens": 1_900, "substring_dedup": 460}
+# MB of text per second of one processor while a GPU computes: reading a file into memory, copying results into memory;
+# measured with one H100 (docs/gpu.md)
+FEED_RATES = {"parse": 600, "tokens": 1_900, "substring_dedup": 460}
+# The same for NFC of text in 22 languages: `normalize_spans`, which gets a 400th of the text; measured under load on a
+# machine without a GPU (2026-11-29)
+NFC_RATE = 11_600
 # MB of text per second of the kernels of one H200: the lower end of a model. tests/ptx/test_profile.py checks that
 # these are the numbers of tests/ptx/model.py
 DEVICE_RATES = {
@@ -51,8 +53,7 @@ DEVICE_RATES = {
     "encode": 5_000,  # assumed
 }
 # Milliseconds of Python per batch, by the same model: launches, their arrays, operations of CuPy, and waits. Threads of
-# a process share one interpreter, so these times add up. With one H100, the steps without a rate in FEED_RATES took 8
-# to 17 times as long.
+# a process share one interpreter, so these times add up.
 BATCH_MILLISECONDS = {
     "parse": 0.722,
     "rewrite": 3.18,
@@ -66,6 +67,8 @@ BATCH_MILLISECONDS = {
     "substring_dedup": 2.76,
     "tokens": 1.73,
 }
+# Assumed: it brings the modelled times of steps without a rate in FEED_RATES near the calls on an H100 (docs/gpu.md).
+# The times of Python in the model come from another machine, so no factor could be measured.
 PYTHON_FACTOR = 10
 DOCUMENT_BYTES = 1_500  # assumed size of a document: the mean of tests/data/corpus.jsonl.gz
 # Maximum bytes and documents of a batch, as in `gpu_pipeline.session` and `curation.reading.lines`; for tokens, of a
@@ -74,10 +77,8 @@ BATCH_LIMITS = 256 << 20, 1 << 16
 TOKEN_BATCH_LIMITS = 16 << 20, 20_000
 SPAN_BATCH_LIMITS = 8 << 20, 1 << 16  # `curation.stages.exact.span_blocks`
 OTHER_LIMITS = {"tokens": TOKEN_BATCH_LIMITS, "substring_dedup": SPAN_BATCH_LIMITS}
-# Device memory that a batch reserves: bytes per byte of its text, and the smallest text size that counts
-# (`gpu_pipeline.device`)
-BATCH_SHARE, MIN_BATCH_BYTES = 16, 4 << 20
-BUS_RATE = 25_000  # MB/s between page-locked memory and a device; assumed
+# Device memory that a batch reserves: bytes per byte of its text, and at least (`gpu_pipeline.device`)
+BATCH_SHARE, MIN_RESERVED = 16, 128 << 20
 TRANSFERS = 3  # of the text: up to the first stage, down after rewriting, up for the tokens
 # Further transfers of a step: an encoded file has half of the text's bytes; records go to the host, and back for their
 # verdicts
@@ -96,6 +97,22 @@ BENCHMARK_ROWS = {
 COMPRESSED_EXPANSION = 3.0  # text bytes per stored byte; assumed
 
 
+class HostSpeed(NamedTuple):
+    """The speed of a machine, which `curation.base.host_probe` measures. The defaults are those of the model.
+
+    compute  of one processor, relative to that of the machine of HOST_RATES
+    copy     MB per second of one processor, from memory into other memory; measured under load (2026-11-23)
+    bus      MB per second between the memory of the host and of the device; assumed
+    """
+
+    compute: float = 1.0
+    copy: float = 11_500.0
+    bus: float = 25_000.0
+
+
+MODELLED = HostSpeed()
+
+
 class RunWork(NamedTuple):
     """The work of a run.
 
@@ -105,6 +122,7 @@ class RunWork(NamedTuple):
     processors   of the host
     on_host      steps that run on the host with either engine: "tokens" of tokenizers that the GPU engine lacks
     document     mean bytes of a document
+    processes    Python processes that share a device
     """
 
     bytes: int
@@ -112,6 +130,7 @@ class RunWork(NamedTuple):
     processors: int
     on_host: Sequence[str] = ()
     document: int = DOCUMENT_BYTES
+    processes: int = 1
 
 
 class FasterEngine(NamedTuple):
@@ -121,10 +140,15 @@ class FasterEngine(NamedTuple):
     reason: str
 
 
+def cache_folder() -> Path:
+    """Return the folder of measurements of this machine."""
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(cache) / "gpu-pipeline"
+
+
 def benchmark_file() -> Path:
     """Return the path where `benchmarks.gpu_bench` saves its measurements on this machine."""
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(cache) / "gpu-pipeline" / "gpu_bench.json"
+    return cache_folder() / "gpu_bench.json"
 
 
 def text_bytes(stored: int, expansion: float, compressed: bool) -> int:
@@ -170,7 +194,7 @@ def device_bytes(work: RunWork) -> int:
     """Return the bytes of device memory that a worker reserves for a batch of the first stages."""
     most_bytes, most_documents = BATCH_LIMITS
     batch = min(most_bytes, most_documents * work.document, work.bytes)
-    return BATCH_SHARE * max(batch, MIN_BATCH_BYTES)
+    return max(BATCH_SHARE * batch, MIN_RESERVED)
 
 
 def python_seconds(work: RunWork, steps: Sequence[str]) -> float:
@@ -185,39 +209,47 @@ def python_seconds(work: RunWork, steps: Sequence[str]) -> float:
     return seconds
 
 
-def engine_times(engine: str, work: RunWork, measured: dict[str, float] | None = None) -> PartSeconds:
-    """Return the seconds of reading, stages, tokens and writing on an engine."""
+def engine_times(
+    engine: str, work: RunWork, measured: dict[str, float] | None = None, speed: HostSpeed = MODELLED
+) -> PartSeconds:
+    """Return the seconds of reading, stages, tokens and writing on an engine, on a machine with a speed."""
     megabytes = work.bytes / 1e6
     on_device = [step for step in work.steps if engine == "gpu" and step in DEVICE_RATES]
     on_host = [step for step in (*work.steps, *work.on_host) if step not in on_device and step in HOST_RATES]
     rates_of_host = [OTHER_RATE, *(HOST_RATES[step] for step in on_host)]
     rates_of_host += [FEED_RATES[step] for step in on_device if step in FEED_RATES]
+    rates_of_host += [NFC_RATE] if "rewrite" in on_device else []
     rates_of_host += [] if "parse" in on_device else [HOST_RATES["read"]]
-    host = sum(megabytes / rate for rate in rates_of_host)
+    host = sum(megabytes / rate for rate in rates_of_host) / speed.compute
     if not on_device:
         return PartSeconds(host / work.processors)
     rates = DEVICE_RATES | (measured or {})
     moved = megabytes * (TRANSFERS + sum(MORE_TRANSFERS.get(step, 0) for step in on_device))
-    host += moved / COPY_RATE
+    host += moved / speed.copy
     device = sum(megabytes / rates[step] for step in on_device)
-    return PartSeconds(host / work.processors, moved / BUS_RATE, device, python_seconds(work, on_device))
+    python = python_seconds(work, on_device) / speed.compute
+    return PartSeconds(host / work.processors, moved / speed.bus, device, python / work.processes)
 
 
-def engine_seconds(engine: str, work: RunWork, measured: dict[str, float] | None = None) -> float:
+def engine_seconds(
+    engine: str, work: RunWork, measured: dict[str, float] | None = None, speed: HostSpeed = MODELLED
+) -> float:
     """Return the maximum seconds of a run on an engine: with its start, and without any overlap."""
-    return START_SECONDS[engine] + engine_times(engine, work, measured).at_most()
+    return START_SECONDS[engine] + engine_times(engine, work, measured, speed).at_most()
 
 
-def faster_engine(work: RunWork, device: str) -> FasterEngine:
-    """Return which engine is faster for this work: the CPU engine, or the GPU engine on this device."""
+def faster_engine(work: RunWork, device: str, speed: HostSpeed | None = None) -> FasterEngine:
+    """Return which engine is faster for this work: the CPU engine, or the GPU engine on this device. `speed`: that of
+    this machine, if it was measured."""
     measured = measured_rates(device)
-    seconds = {name: engine_seconds(name, work, measured) for name in ("cpu", "gpu")}
+    seconds = {name: engine_seconds(name, work, measured, speed or MODELLED) for name in ("cpu", "gpu")}
     name = min(seconds, key=seconds.__getitem__)
     rates = "measured" if measured else "modelled"
+    machine = "this machine" if speed else "another machine"
     host = f"the CPU engine on {work.processors} processor{'s' * (work.processors != 1)}"
     gigabytes = work.bytes / 1e9
     return FasterEngine(
         name,
         f"about {gigabytes:.{1 if gigabytes >= 1 else 3}f} GB of text take {seconds['cpu']:,.0f} s for {host} and "
-        f"{seconds['gpu']:,.0f} s with {device}, start included, by {rates} rates",
+        f"{seconds['gpu']:,.0f} s with {device}, start included, by {rates} rates of the GPU and {machine}",
     )

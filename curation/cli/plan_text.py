@@ -217,16 +217,13 @@ def _time_lines(estimate: Estimate) -> list[str]:
 
 
 def _model_lines(model: DeviceTime) -> list[str]:
-    low, high = model.seconds
-    ratios = f"{model.cpu_seconds / high:.1f}", f"{model.cpu_seconds / low:.1f}"
-    times = ratios[0] if len({*ratios}) == 1 else " to ".join(ratios)
     on = f"by rates measured on {model.device}" if model.device else "on one H200"
-    verdict = f"{model.faster} is faster" if model.faster else "unclear, so auto takes cpu"
+    verdict = f"{model.faster} is expected to be faster" if model.faster else "unclear, so auto takes cpu"
     here = f"not usable here: {model.obstacle.partition(' (')[0]}" if model.obstacle else "usable here"
     return [
         f"time, modelled for {counted(model.processors, 'processor')}, if no document is removed: cpu "
         f"{_fine(model.cpu_seconds)}, gpu {_range(model.seconds, _fine)} {on}",
-        f"engine, by this model: {verdict}: the gpu is {times} times as fast; most of its time is {MOST[model.most]}",
+        f"engine, by this model: {verdict}; most of the time of gpu is {MOST[model.most]}",
         f"gpu: a worker takes {shown_size(model.memory)} of its memory, or waits; {here}",
     ]
 

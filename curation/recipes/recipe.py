@@ -80,8 +80,8 @@ class Output(Forms, frozen=True, kw_only=True, forbid_unknown_fields=True):
     part_bytes, part_documents   text bytes and documents per file in `documents/`
     documents            `true`: write `documents/`. `false`, for tokens alone: `show`, `verify` and `compare` cannot
                          read the kept documents
-    parquet              what encodes `documents/`: `cpu`; or `gpu`, the device of the GPU engine, with the same rows
-                         and other bytes. The CPU engine writes the same bytes for both
+    parquet              what encodes `documents/` and `removed/`: `cpu`; or `gpu`, the device of the GPU engine, with
+                         the same rows and other bytes. The CPU engine writes the same bytes for both
     index                write `index/`: the keys of documents kept by `exact_dedup` and `fuzzy_dedup`, of their lines
                          by `line_dedup`, the vectors of those kept by `semantic_dedup`. A later run that names the
                          folder as the `index` of such a stage removes duplicates of them
@@ -152,8 +152,6 @@ class Output(Forms, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 "documents is false and formats is empty, so the run would write neither documents nor tokens. Name a "
                 "format, or leave documents out"
             )
-        if not self.documents and self.parquet != "cpu":
-            raise ValueError("parquet is how documents/ is encoded, and documents is false. Leave one of them out")
         if not self.documents and self.cleaned:
             raise ValueError("cleaned has the rows of documents/, and documents is false. Leave one of them out")
         for field, low in (

@@ -14,10 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from curation.base.arrays import cut_tables
-from curation.base.contract import ID, TEXT
+from curation.base.contract import ID, TEXT, Engine
+from curation.base.engine import load_engine
 from curation.base.number_lists import is_list
 from curation.base.parquet import file_options
 from curation.models.vectors import arrow_type
+from curation.recipes.recipe import Output
 from curation.stages import Stage
 from curation.stages.base import added_columns
 from curation.tokens.ordering import SPLIT
@@ -41,6 +43,11 @@ def document_schema(
     added = (carried | added_columns(stages)).items()
     last = [(SPLIT, pa.string())] if splits else []
     return pa.schema([*DOCUMENT_SCHEMA, *((name, arrow_type(kind)) for name, kind in added), *last])
+
+
+def encoding_engine(output: Output, engine: str) -> Engine:
+    """Return the engine that encodes `documents/` and `removed/` in a run of an engine ("cpu" or "gpu")."""
+    return load_engine(engine if output.parquet == "gpu" else "cpu")
 
 
 def columns_beside_text(columns: Sequence[str], stages: Sequence[Stage]) -> pa.Schema:

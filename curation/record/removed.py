@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from curation.base.arrays import cut_spans
-from curation.base.contract import ID, ROW
-from curation.base.parquet import file_options, write_table
+from curation.base.contract import ID, ROW, Engine
+from curation.base.parquet import file_options
 from curation.base.system.files import commit, file_sha256, numbered_path
 from curation.base.system.interrupts import check as check_interrupts
 from curation.reading.source_files import SourceFile
@@ -131,8 +131,9 @@ class RemovedStore(NamedTuple):
         rows = _removed_of_slice(number, self.numbering, self.segments, self.duplicates, self.texts)
         return np.asarray(rows.column(SIZE).to_numpy())
 
-    def write(self, folder: Path, file: RemovedFile, kept_ids: Sequence[KeptIds]) -> str:
-        """Write a file and return its SHA-256. `kept_ids` has, for each of `duplicates`, the ids of the kept documents.
+    def write(self, folder: Path, file: RemovedFile, kept_ids: Sequence[KeptIds], encoder: Engine) -> str:
+        """Write a file, encoded by an engine, and return its SHA-256. `kept_ids` has, for each of `duplicates`, the ids
+        of the kept documents.
 
         Texts are read for one row group at a time.
         """
@@ -150,9 +151,10 @@ class RemovedStore(NamedTuple):
         with commit(folder / file.name) as temporary:
             table = _as_removed(own, self.names, self.duplicates, kept_ids)
             if texts:
-                texts.write(temporary, own, table)
+                texts.write(temporary, own, table, encoder)
             else:
-                write_table(temporary, table, file_options(table.schema, True))
+                with encoder.parquet_file(temporary, table.schema, file_options(table.schema, True)) as opened:
+                    opened.write(table)
         return file_sha256(folder / file.name)
 
 

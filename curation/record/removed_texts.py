@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from curation.base.arrays import batch_end_at
-from curation.base.contract import ID, TEXT
-from curation.base.parquet import TableWriter, file_options
+from curation.base.contract import ID, TEXT, Engine
+from curation.base.parquet import file_options
 from curation.models.vectors import arrow_type
 from curation.record.documents import ROW_GROUP_BYTES, ROW_GROUP_DOCUMENTS, columns_beside_text, in_schema
 from curation.record.partitions import in_order, open_partition, rows_at
@@ -114,14 +114,14 @@ class RemovedTexts(NamedTuple):
         rows = rows.append_column(POSITION, pa.array(positions, pa.int64()))
         return rows.append_column(SIZE, sizes)
 
-    def write(self, path: Path, rows: pa.Table, columns: pa.Table) -> None:
+    def write(self, path: Path, rows: pa.Table, columns: pa.Table, encoder: Engine) -> None:
         """Write a file of `removed/` with the columns of `columns` and `added`. `rows` come from `located`, in the
-        order of `doc`."""
+        order of `doc`. `encoder`: the engine that encodes the file."""
         schema = pa.schema([*columns.schema, *self.added])
-        with TableWriter(path, schema, file_options(schema, DICTIONARIES)) as writer:
+        with encoder.parquet_file(path, schema, file_options(schema, DICTIONARIES)) as file:
             for start, stop in _row_groups(rows):
                 added = self._added(rows.slice(start, stop - start))
-                writer.write(pa.table([*columns.slice(start, stop - start).columns, *added.columns], schema=schema))
+                file.write(pa.table([*columns.slice(start, stop - start).columns, *added.columns], schema=schema))
 
     def _added(self, rows: pa.Table) -> pa.Table:
         number = np.searchsorted(self.offsets, rows.column("doc").to_numpy(), side="right") - 1

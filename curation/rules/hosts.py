@@ -68,7 +68,7 @@ def _in_ascii(host: str) -> str:
 
     # Character by character, so that a final sigma is lowered like any sigma
     lowered = "".join(map(str.lower, host.translate(_IGNORED)))
-    mapped = str(normalize([lowered], "nfkc")[0]).lower().replace(_FULL_STOP, ".")
+    mapped = normalize([lowered], "nfkc")[0].lower().replace(_FULL_STOP, ".")
     try:
         return ".".join(
             label if label.isascii() else f"xn--{label.encode('punycode').decode()}" for label in mapped.split(".")

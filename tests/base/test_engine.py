@@ -13,10 +13,11 @@ import dask.dataframe as dd
 import pandas as pd
 import pytest
 
+import cpu_fallback
 from curation.base import engine
 from curation.base.engine import choose_engine, engine_of, gpu_obstacle, load_engine, suit_engine
 from curation.base.errors import EngineError
-from curation.base.speeds import RunWork
+from curation.base.speeds import MODELLED, RunWork
 
 GIB = 1 << 30
 PAGE = (Path(__file__).parents[2] / "docs/installing_gpu.md").read_text("utf-8")
@@ -123,12 +124,14 @@ def test_an_import_of_cudf_before_the_engine_is_one_warning(machine, monkeypatch
     start()  # warnings are errors in tests
 
 
-def test_auto_asks_how_much_work_there_is(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+def test_auto_asks_how_much_work_there_is(machine: Machine, monkeypatch: pytest.MonkeyPatch):
+    asked: list[object] = []
+    monkeypatch.setitem(engine.PACKAGES, "gpu", "cpu_fallback")
+    monkeypatch.setattr(engine, "host_speed", lambda *given: asked.append(given) or MODELLED)
     small, large = (suit_engine(RunWork(size, ("filter",), 4)) for size in (10**6, 10**12))
-    assert (small.name, large.name) == ("cpu", "gpu")
+    assert (small.name, large.name) == ("cpu", "gpu") and asked == [(cpu_fallback, "Made GPU")] * 2
     assert small.reason.startswith("auto: about 0.001 GB of text take 1 s for the CPU engine on 4 processors and 15 s")
-    assert "with Made GPU" in large.reason
+    assert "with Made GPU" in large.reason and large.reason.endswith("rates of the GPU and this machine")
 
 
 class Pool:

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks import whole_runs
 from curation.base import speeds
-from curation.base.speeds import RunWork, engine_times, faster_engine, measured_rates, text_bytes
+from curation.base.speeds import HostSpeed, RunWork, engine_times, faster_engine, measured_rates, text_bytes
 from curation.running.planning.arguments import work_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,13 +34,28 @@ def test_small_inputs_go_to_the_cpu_and_large_ones_to_the_gpu(benchmark):
     assert faster_engine(RunWork(10**8, STEPS, 16), DEVICE) == (
         "cpu",
         "about 0.100 GB of text take 1 s for the CPU engine on 16 processors and 15 s with Made GPU, start included, "
-        "by modelled rates",
+        "by modelled rates of the GPU and another machine",
     )
     assert faster_engine(RunWork(10**11, STEPS, 4), DEVICE).engine == "gpu"
 
 
 def test_more_processors_move_the_limit():
     assert [faster_engine(RunWork(4 * 10**9, STEPS, count), DEVICE).engine for count in (1, 64)] == ["gpu", "cpu"]
+
+
+def test_a_measured_machine_moves_the_limit():
+    work, slow, fast = RunWork(10**10, STEPS, 8), HostSpeed(0.2), HostSpeed(4.0)
+    assert [faster_engine(work, DEVICE, speed).engine for speed in (slow, None, fast)] == ["gpu", "cpu", "cpu"]
+    assert faster_engine(work, DEVICE, fast).reason.endswith("by modelled rates of the GPU and this machine")
+    times = [
+        engine_times("gpu", work, None, HostSpeed(1, copy, bus)) for copy, bus in ((1e4, 1e4), (1e3, 1e4), (1e4, 1e3))
+    ]
+    assert times[1].host > times[0].host == times[2].host and times[2].bus == 10 * times[0].bus == 10 * times[1].bus
+
+
+def test_processes_divide_the_time_of_python():
+    one, two = (engine_times("gpu", RunWork(10**10, STEPS, 16, processes=count)) for count in (1, 2))
+    assert two == one._replace(python=one.python / 2)
 
 
 def test_stages_of_the_host_are_no_reason_for_a_gpu():
@@ -75,7 +90,7 @@ def test_measured_rates_win_where_the_device_is_the_same(benchmark):
     benchmark(found)
     assert measured_rates(DEVICE) == {"measure": 5.0, "filter": 5.0}
     verdict = faster_engine(RunWork(10**12, ("filter",), 1), DEVICE)
-    assert verdict.engine == "cpu" and verdict.reason.endswith("by measured rates")
+    assert verdict.engine == "cpu" and verdict.reason.endswith("by measured rates of the GPU and another machine")
     assert measured_rates("Other GPU") == {}
     benchmark(found | {"dry": True})
     assert measured_rates(DEVICE) == {}

@@ -24,7 +24,7 @@ def documents() -> list[str | None]:
 def golden() -> recording.Golden:
     recorded = recording.read_golden(FOLDER)
     if recorded is None:
-        pytest.skip("no results of a GPU have been recorded yet: run benchmarks/first_contact.py on a machine with one")
+        pytest.skip("no results of a GPU have been recorded yet: run `make gpu-check` on a machine with one")
     return recorded
 
 

@@ -155,6 +155,43 @@ def test_a_large_batch_is_not_overtaken_for_ever_and_runs_alone(device):
     assert order == [("large", 100), ("small", 10)]
 
 
+def test_a_batch_reserves_sixteen_texts_and_at_least_128_mib(device):
+    for text, expected in [(0, 128 << 20), (8 << 20, 128 << 20), ((8 << 20) + 1, (128 << 20) + 16), (1 << 28, 4 << 30)]:
+        with device.reserved(text):
+            assert device.memory().used == min(expected, device.memory().total)
+
+
+def test_tables_that_stay_on_the_device_are_in_the_limit(device):
+    """Of two tables at most. A table that leaves the cache gives its bytes back."""
+    memory, made = device.memory(), []
+    table = device.shared(2)(lambda size: made.append(size) or (np.zeros(size, np.uint8), (np.zeros(3, np.int64), 7)))
+    whole = memory.total
+    for size, kept in [(100, 124), (200, 348), (100, 348), (50, 198), (200, 298)]:  # 50 takes the place of 200
+        table(size)
+        assert (memory.resident, memory.total) == (kept, whole - kept)
+    assert made == [100, 200, 50, 200]
+
+
+def test_a_table_that_is_loaded_during_reservations_never_blocks(device):
+    """What was reserved before may run on; the next batch waits for it, and then runs alone."""
+    memory, begun = device.DeviceMemory(100), threading.Event()
+
+    def work(number):
+        with memory.reserve(60):
+            assert memory.used <= 60
+            begun.set()
+
+    with memory.reserve(60):
+        memory.keep(70)
+        waiting = threading.Thread(target=work, args=(1,), daemon=True)
+        waiting.start()
+        assert not begun.wait(0.05)
+    assert begun.wait(WAIT)
+    memory.keep(200)  # more than there is
+    with memory.reserve(60):
+        assert (memory.total, memory.used) == (0, 0)
+
+
 def test_a_reservation_inside_another_takes_nothing(device):
     memory = device.DeviceMemory(100)
     with memory.reserve(80), memory.reserve(80):
@@ -167,7 +204,7 @@ def test_an_error_frees_the_reservation(load, device, monkeypatch, error):
     text = load("text")
 
     def fail(*_):
-        assert device.memory().used == device.BATCH_SHARE * device.MIN_BATCH_BYTES
+        assert device.memory().used == device.MIN_RESERVED
         raise error
 
     monkeypatch.setattr(kernels, "launch", fail)

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`documents/` encoded by the device: the same rows, types, tokens and digests as by the host, on a made device."""
+"""`documents/` and `removed/` encoded by the device: the same rows, types, tokens and digests as by the host, on a
+made device."""
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,6 +24,7 @@ from tests.gpu import stand_ins
 from tests.runs import data_digests, recipe_of, records_of
 
 TEXTS = [f"document {k} é " + "and more words " * (k % 7) for k in range(60)] + [""]
+STAGES: list[Any] = [{"filter": {"rules": [{"measure": "words", "min": 12, "reason": "short"}]}}, "exact_dedup"]
 TYPES = pa.schema(
     [("doc", pa.int64()), ("id", pa.large_string()), ("flag", pa.bool_()), ("text", pa.large_string()),
      ("score", pa.float64())]
@@ -67,20 +70,22 @@ def reports(gpu, tmp_path: Path):
     for engine, parquet in (("cpu", "cpu"), ("cpu", "gpu"), ("gpu", "cpu"), ("gpu", "gpu")):
         output = {"formats": ["megatron"], "parquet": parquet, "part_documents": 25}
         folder = tmp_path / f"{engine}-{parquet}"
-        report = run(recipe_of(path, stages=[], output=output), folder, engine=engine, workers=1).report
+        report = run(recipe_of(path, stages=STAGES, output=output), folder, engine=engine, workers=1).report
         found[engine, parquet] = folder, report
     return found
 
 
 def test_runs_have_the_same_documents_tokens_and_digests_of_rows(reports):
     folder, expected = reports["cpu", "cpu"]
-    rows = pq.read_table(folder / "documents")
+    rows, removed = (pq.read_table(folder / name) for name in ("documents", "removed"))
+    assert removed.column("text").null_count == 0 < len(removed)
     for (engine, parquet), (other, report) in reports.items():
         assert pq.read_table(other / "documents").equals(rows)
+        assert pq.read_table(other / "removed").equals(removed)
         assert verify(other) == []
         for name, digest in expected["outputs"].items():
             is_same = report["outputs"][name] == digest
-            device = name.startswith("documents/") and (engine, parquet) == ("gpu", "gpu")
+            device = name.startswith(("documents/", "removed/")) and (engine, parquet) == ("gpu", "gpu")
             assert is_same != device or name.startswith("tokens/_meta/")
         assert report["documents_digest"] == expected["documents_digest"]
 
@@ -141,7 +146,8 @@ def test_the_cpu_engine_says_that_it_does_not_use_the_setting(tmp_path: Path, ca
         run(recipe, tmp_path / parquet, engine="cpu", progress=True)
         said.append([line for line in capsys.readouterr().err.splitlines() if "output.parquet" in line])
     assert said == [[output_notes(recipe_of(output={"parquet": "gpu"}).output, "cpu")[0]], []]
-    assert not output_notes(recipe_of(output={"parquet": "gpu"}).output, "gpu")
+    chosen, offered = (output_notes(recipe_of(output={"parquet": name}).output, "gpu")[0] for name in ("gpu", "cpu"))
+    assert "the GPU encodes documents/ and removed/" in chosen and "output.parquet: gpu lets the GPU" in offered
     assert data_digests(tmp_path / "gpu") == data_digests(tmp_path / "cpu")
 
 
@@ -149,7 +155,6 @@ def test_the_cpu_engine_says_that_it_does_not_use_the_setting(tmp_path: Path, ca
     ("output", "message"),
     [
         ({"parquet": "device"}, "parquet must be cpu or gpu, not 'device'"),
-        ({"parquet": "gpu", "documents": False}, "parquet is how documents/ is encoded, and documents is false"),
         ({"parquet": "gpu"}, "output.parquet: gpu cannot write 'vector', a column of vectors. Leave parquet out"),
     ],
 )

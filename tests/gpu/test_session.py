@@ -42,7 +42,7 @@ def clusters(session, monkeypatch):
     @contextmanager
     def connect(address):
         addresses.append(address)
-        yield SimpleNamespace(executor="the cluster's")
+        yield SimpleNamespace(executor=SimpleNamespace(on_each_worker=lambda function: 2 * [function()]))
 
     monkeypatch.setitem(
         sys.modules, "dask_cuda", SimpleNamespace(LocalCUDACluster=guarded("dask_cuda.LocalCUDACluster", cluster))
@@ -72,8 +72,8 @@ def set_devices(session, monkeypatch, count, total=16 * GIB):
 )
 def test_processes_share_devices(session, clusters, monkeypatch, devices, workers, total, processes, threads):
     set_devices(session, monkeypatch, devices, total * GIB)
-    with session.open_session(workers, "processes") as found:
-        assert found.executor == "the cluster's"
+    with session.open_session(workers, "processes"):
+        pass
     [(settings, made)] = clusters[0]
     used = min(devices, workers)
     assert settings == {
@@ -110,8 +110,8 @@ def test_processes_that_do_not_start_are_one_message(session):
 
 
 def test_the_address_of_a_scheduler(session, clusters):
-    with session.open_session(8, "tcp://host:8786") as found:
-        assert found.executor == "the cluster's"
+    with session.open_session(8, "tcp://host:8786"):
+        pass
     assert clusters == ([], ["tcp://host:8786"], [])
 
 
@@ -141,6 +141,28 @@ def test_each_process_loads_the_kernels_of_a_run_once(session, clusters, monkeyp
         begin()
         begin()
     assert [name for name, _ in stand_ins.LOADED].count("hash_rows") == 1
+
+
+@pytest.mark.parametrize("scheduler", ["processes", "tcp://host:8786"])
+def test_two_processes_on_one_device_divide_its_memory(session, clusters, monkeypatch, scheduler):
+    set_devices(session, monkeypatch, 1)
+    memory = sys.modules["gpu_pipeline.device"].memory()
+    alone = memory.total
+    with session.open_session(4, scheduler) as found:
+        found.begin()
+    assert memory.total == alone // 2 > 0
+    with session.open_session(4, scheduler) as found:  # a later run in the same processes
+        found.begin()
+    assert memory.total == alone // 2
+
+
+def test_a_worker_that_joins_later_says_what_it_reserves(session, monkeypatch, caplog):
+    device = sys.modules["gpu_pipeline.device"]
+    for _ in range(2):
+        device.divide_device({"another device": 3})
+    assert device.memory().total == stand_ins.TOTAL_BYTES // 4 // 100 * 90
+    (record,) = caplog.records
+    assert "this worker joined after the start of the run" in record.message and "3686 MiB, 90 %" in record.message
 
 
 def test_groups_have_every_kernel():

@@ -44,7 +44,7 @@ LOOKS = {
 }
 SAME_VALUE = {
     "check_bytes": {"sound": "each thread stores False, and none reads it"},
-    "find_unnormalised": {"needed": "each thread stores True, and none reads it"},
+    "note_failing_runs": {"failing": "each thread stores 1, and none reads it"},
     "find_unspaced": {"divided": "each thread stores True, and none reads it"},
     "claim_ngrams": {"any_repeats": "each thread stores 1, and none reads it"},
     "compare_pieces": {"edited": "each thread stores True; one that reads False compares what it need not"},

@@ -3,20 +3,24 @@
 
 import os
 import random
+import sys
 
 import numpy as np
 import pyarrow as pa
 import pytest
+import unicodedata2
 
 import cpu_fallback
-from cpu_fallback.rewriting import needs_normalising
+from cpu_fallback import normal_forms
 from curation.base.contract import TEXT
 from curation.kernels import tables
+from curation.kernels.normalization import normalize_spans
 from curation.kernels.rewrite import FORM_FLAGS, RewriteSteps
 from curation.kernels.units import UNITS
 from curation.stages.exact.unit_keys import COMPARISONS, UnitSettings, unit_keys
 from tests.corpus import NASTY, assigned_characters
 from tests.gpu.stand_ins import eight_byte_blocks, text_kernels
+from tests.kernels import test_normalization
 from tests.ptx.engine import install_engine
 from tests.ptx.test_kernels import ORDERS, SEEDS
 from tests.ptx.workload import ALL_STEPS, made_texts, rewritten, shifted_column
@@ -90,24 +94,55 @@ MARKS = [
 
 @pytest.mark.parametrize("seed", SEEDS[:2])
 @pytest.mark.parametrize("form", FORM_FLAGS)
-def test_quick_check_of_normal_forms(monkeypatch, form, seed):
+def test_spans_of_normal_forms(monkeypatch, form, seed):
+    """The spans that come from the device are those of the CPU engine, wherever documents and characters begin. Nulls,
+    some of which have bytes that are no characters, have none."""
     install_engine(monkeypatch, seed)
+    module = sys.modules["gpu_pipeline.normal_forms"]
     chance = random.Random(seed)
-    texts = ["x" * chance.randrange(9) + "".join(chance.choices(MARKS, k=chance.choice((0, 1, 1, 2, 3))))
+    texts = ["x" * chance.randrange(9) + "".join(chance.choices(MARKS, k=chance.choice((0, 1, 2, 3, 5, 8))))
              for _ in range(600)]  # fmt: skip
     documents = [text.encode() for text in texts]
-    nulls = chance.sample(range(len(documents)), 50)
-    for number in nulls:
+    nulls = [*chance.sample(range(len(documents)), 50), len(documents)]
+    for number in nulls[:-1]:
         documents[number] = chance.choice([b"\xcc", b"\xf4\xbf\xbf\xbf", b"\xff\x81", "\u0301".encode()])
-    arrays = data, _, offsets, valid = arrays_of(documents, nulls, 3)
+    documents.append(b"\xe2\x80")
+    data, _, offsets, valid = arrays_of(documents, nulls, 3)
     unicode = tables.load_tables()
     properties = *unicode[:3], unicode.combining
-    expected = [
-        bool(valid[row]) and needs_normalising(data, offsets[row], offsets[row + 1], FORM_FLAGS[form], *properties)
-        for row in range(len(valid))
-    ]
-    found = text_kernels.unnormalised_documents(*arrays, FORM_FLAGS[form], properties)
-    assert found.tolist() == expected and 50 < sum(expected) < 550
+    spans, firsts = normal_forms.find_spans(data, offsets, valid, FORM_FLAGS[form], *properties)
+    expected = np.empty(int((spans[:, 1] - spans[:, 0]).sum()) + len(spans), np.uint8)
+    normal_forms.join_spans(data, spans, expected)
+    joined = []
+
+    def recorded(spans_of_batch, count, form):
+        joined.append(bytes(spans_of_batch))
+        return normalize_spans(spans_of_batch, count, form)
+
+    monkeypatch.setattr(module, "normalize_spans", recorded)
+    lengths = np.where(valid, np.diff(offsets), 0)
+    column = module.TextColumn(data, offsets, valid, valid, lengths, np.zeros(0, np.int64), int(lengths.sum()))
+    for batch_bytes in (1 << 24, 5000):
+        monkeypatch.setattr(sys.modules["gpu_pipeline.columns"], "MIN_SCRATCH_BYTES", batch_bytes)
+        monkeypatch.setattr(sys.modules["gpu_pipeline.columns"], "SCRATCH_SHARE", 0)
+        joined.clear()
+        rows, normal = module.normalised_documents(column, form, properties)
+        assert b"".join(joined) == expected.tobytes() and (len(joined) > 1) == (batch_bytes == 5000)
+        for row, start, end in zip(rows, normal.offsets[:-1], normal.offsets[1:], strict=True):
+            text = documents[row + 3].decode()
+            assert normal.data[start:end].tobytes().decode() == unicodedata2.normalize(form.upper(), text) != text
+        changed = [row for row in np.flatnonzero(valid) if is_changed(documents[row + 3].decode(), form)]
+        assert rows.tolist() == changed and 50 < len(changed) < np.count_nonzero(np.diff(firsts)) < 550
+
+
+def is_changed(text: str, form: str) -> bool:
+    return unicodedata2.normalize(form.upper(), text) != text
+
+
+@pytest.mark.parametrize("form", FORM_FLAGS)
+def test_normal_forms_of_adversarial_texts(monkeypatch, form):
+    engine, _ = install_engine(monkeypatch, 3)
+    assert_same_texts(engine, [*test_normalization.adversarial_texts(2000, 4), None, ""], RewriteSteps(unicode=form))
 
 
 # Rewriting
@@ -195,6 +230,8 @@ LONG = {
     "sigmas": repeated("Σ"),
     "characters that grow": repeated("İȺ"),
     "ideographic spaces": "x" + repeated("\u3000"),
+    "marks in any order": "a" + repeated("\u0301\u0323\u0345"),
+    "accents that compose": repeated("e\u0301"),
     "words": repeated("Some WORDS, and <b>1</b> tag.\n"),
 }
 MANY_STEPS = [

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from curation.base.engine import load_engine
 from curation.base.errors import IntegrityError
 from curation.reading.slice_table import SliceTable
 from curation.reading.source_files import FileRange, Slice, SourceFile
@@ -86,7 +87,7 @@ def test_slices_are_read_a_few_times_however_many_files_are_written(
     store = removed.RemovedStore(["one", "two"], numbering, [partitions.folder], duplicates, places)
     files = removed.plan_removed(np.full(slices, 2))
     for file in reversed(files):
-        store.write(tmp_path / "removed", file, [ids, ids])
+        store.write(tmp_path / "removed", file, [ids, ids], load_engine("cpu"))
     assert len(files) == -(-2 * slices // 7)
     assert max(opened.values()) <= 3 and sum(opened.values()) <= 4.5 * slices  # a slice may be in two files
     expected = sorted(

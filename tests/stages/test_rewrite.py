@@ -8,19 +8,16 @@ import unicodedata
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 import unicodedata2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cpu_fallback.buffers import STRING, buffers_of
-from cpu_fallback.rewriting import needs_normalising
 from cpu_fallback.text import rewrite
 from curation.base.errors import RecipeError
 from curation.kernels import tables, utf8
-from curation.kernels.normalization import normalize
-from curation.kernels.rewrite import CHOICES, FORM_FLAGS, VISIBLE, RewriteSteps, output_bound, plan_steps
+from curation.kernels.rewrite import CHOICES, VISIBLE, RewriteSteps, output_bound, plan_steps
 from tests.corpus import NASTY, assigned_characters, characters
 from tests.oracle import rewriting
 
@@ -223,21 +220,6 @@ def test_buffers_are_not_copied():
     data, offsets, valid = buffers_of(text[1:])
     assert data.ctypes.data == pa.array(text).buffers()[2].address
     assert offsets.tolist() == [3, 5, 6] and valid is None and not data.flags.writeable
-
-
-@pytest.mark.slow("the quick check of normalisation never misses a change")
-def test_quick_check_never_misses_a_change():
-    unicode = tables.load_tables()
-    every = list(assigned_characters())
-    neighbours = ["a", "\u0301", "\u0323", "\u1100", "\uac00", "\U00016d67", "\U0001611e"]
-    texts = [*every, *(before + char for before in neighbours for char in every[::7])]
-    data, offsets, _ = buffers_of(column(texts))
-    for form, flag in FORM_FLAGS.items():
-        changed = pc.not_equal(normalize(texts, form), pa.array(texts, pa.large_string())).to_numpy(False)
-        arguments = (flag, unicode.pages, unicode.records, unicode.flags, unicode.combining)
-        found = [needs_normalising(data, offsets[i], offsets[i + 1], *arguments) for i in np.flatnonzero(changed)]
-        assert all(found) and len(found) > 1000
-        assert not needs_normalising(data, offsets[0], offsets[128], *arguments)
 
 
 def test_quick_check_knows_composites_that_compose_with_what_stands_before():

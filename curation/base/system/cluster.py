@@ -293,6 +293,12 @@ class ClusterExecutor:
         self.live.update(zip(keys, futures, strict=True))
         return futures
 
+    def on_each_worker(self, function: Callable[[], Any]) -> list[Any]:
+        """Return the result of a function in each worker, without those of workers in which it fails."""
+        with _explained(self.client):
+            results = self.client.run(function, on_error="return").values()
+        return [result for result in results if not isinstance(result, Exception)]
+
     def results(self, futures: Sequence[Any]) -> list[Any]:
         """Return the results of futures that have ended, and forget the futures."""
         self.idle_seconds = 0.0

@@ -196,10 +196,18 @@ def tokenizer_notes(tokenizer: Tokenizer, engine: str) -> list[str]:
 
 
 def output_notes(output: Output, engine: str) -> list[str]:
-    """Return the lines that a run of an engine logs about settings of its outputs which that engine does not use."""
-    if output.parquet == "gpu" and engine != "gpu":
+    """Return the lines that a run of an engine logs about what encodes its Parquet files."""
+    if output.parquet == "gpu":
         return [
-            "output.parquet: gpu is for the GPU engine; the CPU engine encodes documents/ with Arrow, the same rows"
+            "the GPU encodes documents/ and removed/: the same rows as Arrow, in other bytes (output.parquet: gpu)"
+            if engine == "gpu"
+            else "output.parquet: gpu is for the GPU engine; the CPU engine encodes documents/ and removed/ with "
+            "Arrow, the same rows"
+        ]
+    if engine == "gpu":
+        return [
+            "the processors encode documents/ and removed/; output.parquet: gpu lets the GPU encode the same rows, in "
+            "other bytes"
         ]
     return []
 

@@ -23,6 +23,7 @@ from curation.base.system.interrupts import check as check_interrupts
 from curation.base.system.sealed import read_sealed, write_sealed
 from curation.recipes.exports import is_one_file
 from curation.record.context import RunContext
+from curation.record.documents import encoding_engine
 from curation.record.jobs import URLS
 from curation.record.kept_ids import KeptIds
 from curation.record.locations import LocationTable
@@ -185,7 +186,8 @@ def _write_step(plan: Plan, job: FinishJob, step: Step, urls: Sequence[str]) -> 
             store = job.removed.store(plan)
             kept_ids = [KeptIds(folder) for folder in job.removed.kept_ids]
             name = f"removed/{item.name}"
-            record["digests"] = {name: store.write(job.folder / "removed", item, kept_ids)}
+            encoder = encoding_engine(recipe.output, job.engine)
+            record["digests"] = {name: store.write(job.folder / "removed", item, kept_ids, encoder)}
             stages = dict(zip(recipe.stage_names, recipe.stages, strict=True))
             record["lost"] = lost_by_language(job.folder / name, stages)
         case "rejected":

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from curation.base.arrays import as_one_array, load_mapped, text_buffers
-from curation.base.contract import ID, ROW, TEXT, Engine, TableFile
+from curation.base.contract import ID, ROW, TEXT, TableFile
 from curation.base.engine import load_engine
 from curation.base.errors import IntegrityError
 from curation.base.parquet import write_table
@@ -28,7 +28,7 @@ from curation.base.system.files import commit, file_sha256, numbered_path
 from curation.base.system.interrupts import check as check_interrupts
 from curation.base.system.sealed import write_sealed
 from curation.recipes.recipe import Output
-from curation.record.documents import document_options, document_schema, in_schema, row_groups
+from curation.record.documents import document_options, document_schema, encoding_engine, in_schema, row_groups
 from curation.record.partitions import Numbering, Partitions, open_partition, with_ids
 from curation.record.records import RunningNote, TaskCounts
 from curation.record.row_sums import RowSpan, cut_pieces
@@ -170,7 +170,7 @@ def _write_part(task: _Task, part: OutputPart, before: TaskCounts) -> dict[str, 
     lengths, languages = Tally(), Counter[str]()
     engine = load_engine(job.engine)
     files = token_files(plan.recipe, engine, job.work, number) if output.formats else nullcontext()
-    with files as tokens, _document_file(output, engine, path, task.schema) if path else nullcontext() as file:
+    with files as tokens, _document_file(output, job.engine, path, task.schema) if path else nullcontext() as file:
         if tokens and tokens.tokenizer.identity != plan.tokenizer:
             name = plan.recipe.tokenizer.name
             raise IntegrityError(f"a file of tokenizer {name} changed during the run. Put it back, then run again")
@@ -212,9 +212,9 @@ def part_counts(records: Sequence[dict[str, Any]]) -> TaskCounts:
 
 
 @contextmanager
-def _document_file(output: Output, engine: Engine, path: Path, schema: pa.Schema) -> Iterator[TableFile]:
+def _document_file(output: Output, engine: str, path: Path, schema: pa.Schema) -> Iterator[TableFile]:
     """Yield a new file of `documents/`. It gets its final name when the block ends without an error."""
-    writer = engine if output.parquet == "gpu" else load_engine("cpu")
+    writer = encoding_engine(output, engine)
     with commit(path) as temporary, writer.parquet_file(temporary, schema, document_options(schema)) as file:
         yield file
 

@@ -29,9 +29,12 @@ import msgspec
 
 from curation.base.engine import choose_engine, device_name, load_engine
 from curation.base.errors import counted
+from curation.base.host_probe import stored_speed
 from curation.base.speeds import (
     BATCH_LIMITS,
+    MODELLED,
     START_SECONDS,
+    HostSpeed,
     RunWork,
     device_bytes,
     engine_seconds,
@@ -279,7 +282,7 @@ def _estimate(recipe: Recipe, folder: Path, engine: str, workers: int, progress:
     if device or engine == "gpu":
         work = _work(recipe, files, tokenizer, survey, workers)
         model = _device_time(work, device, choice.reason)
-        seconds = min(seconds[0], _modelled_cpu(work._replace(processors=processors))), seconds[1]
+        seconds = min(seconds[0], _modelled_cpu(work._replace(processors=processors), _speed(device))), seconds[1]
         planned = "gpu" if engine == "gpu" else model.faster or "cpu"
     return Estimate(
         recipe=as_builtins(recipe),
@@ -380,15 +383,19 @@ def _work(
     return work_of(recipe, files, tokenizer, workers)._replace(bytes=size, document=max(size // documents, 1))
 
 
-def _modelled_cpu(work: RunWork) -> float:
-    return round(engine_seconds("cpu", work), 1)
+def _speed(device: str) -> HostSpeed:
+    return stored_speed(device) or MODELLED
+
+
+def _modelled_cpu(work: RunWork, speed: HostSpeed) -> float:
+    return round(engine_seconds("cpu", work, speed=speed), 1)
 
 
 def _device_time(work: RunWork, device: str, reason: str) -> DeviceTime:
-    measured = measured_rates(device)
-    times, start = engine_times("gpu", work, measured), START_SECONDS["gpu"]
+    measured, speed = measured_rates(device), _speed(device)
+    times, start = engine_times("gpu", work, measured, speed), START_SECONDS["gpu"]
     low, high = start + times.at_least(), start + times.at_most()
-    cpu = _modelled_cpu(work)
+    cpu = _modelled_cpu(work, speed)
     return DeviceTime(
         seconds=(round(low, 1), round(high, 1)),
         start=start,

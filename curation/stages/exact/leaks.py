@@ -347,7 +347,7 @@ def places_in(text: str, spans: Iterable[tuple[int, int]], settings: ShingleSett
     stops = np.append(firsts[1:], len(points))
     for piece in np.flatnonzero(_changes(points, firsts, stops, settings.steps)).tolist():
         first, stop = firsts[piece], stops[piece]
-        (form,) = normalize([text[first:stop]], settings.steps.unicode).to_pylist()
+        (form,) = normalize([text[first:stop]], settings.steps.unicode)
         counts[first:stop] = 0
         counts[first] = _compared(_points(form), settings).sum()
     ends = np.cumsum(counts)
@@ -384,7 +384,7 @@ def _first_points(points: np.ndarray, steps: RewriteSteps) -> np.ndarray:
     unicode = tables_of(steps)
     is_first, kinds = _begins(points, unicode, steps.unicode), np.unique(points)
     changing = kinds[~_begins(kinds, unicode, steps.unicode)]
-    forms = normalize([chr(point) for point in changing.tolist()], steps.unicode).to_pylist()
+    forms = normalize([chr(point) for point in changing.tolist()], steps.unicode)
     firsts = np.array([ord(form[0]) if form else 0 for form in forms], np.int64)
     closed = changing[_begins(firsts, unicode, steps.unicode)]  # such as ligatures: no form joins them to a neighbour
     is_first |= np.isin(points, closed)
