@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sessions of GPU tasks: threads that share one device, one process per device, or the workers of a cluster.
+"""Sessions of GPU tasks: threads that share one device, processes that share all devices, or the workers of a cluster.
 
 Threads overlap work of the host (reading, writing) with work of the device, and copies of one batch with kernels of
 others. Each thread reserves memory for its batch (`gpu_pipeline.device`).
@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from copy import deepcopy
 from functools import partial
 from typing import Any
 
@@ -21,6 +22,7 @@ import numba_cuda
 import pyarrow
 import rmm
 
+from curation.base.errors import EngineError
 from curation.base.system.cluster import connect
 from curation.base.system.sessions import LocalExecutor, TaskSession
 from curation.base.system.toolchain import driver_release
@@ -32,6 +34,11 @@ LIBRARIES = (cudf, cp, rmm, pyarrow, numba, numba_cuda, dask)
 
 # Not measured. Kernels cut a batch by bytes: 256 MB are 33 million threads of 8 bytes, and an H200 holds 270,000.
 MIN_BATCH_BYTES, MAX_BATCH_BYTES = 4 << 20, 256 << 20
+
+# Processes per GPU. Not measured. One process launches kernels one after the other, so several launch more. Each has a
+# CUDA context and cuDF in memory.
+MAX_PROCESSES = 4
+START_SECONDS = 300  # for the workers of this machine, which import cuDF
 
 log = logging.getLogger(__name__)
 
@@ -53,16 +60,48 @@ def describe() -> dict[str, str]:
 
 @contextmanager
 def _cluster_of_this_machine(workers: int) -> Iterator[Any]:
-    """Start one process per GPU of CUDA_VISIBLE_DEVICES, with `workers` tasks at once in all. cuDF must not spill
-    memory to the host, since kernels hold raw pointers."""
+    """Start the processes of `_processes_of` on the GPUs of CUDA_VISIBLE_DEVICES. cuDF must not spill memory to the
+    host, since kernels hold raw pointers."""
     from dask_cuda import LocalCUDACluster
 
     devices = min(workers, cp.cuda.runtime.getDeviceCount())
-    threads = max(workers // devices, 1)
+    processes, threads = _processes_of(workers, devices)
     with LocalCUDACluster(
-        n_workers=devices, threads_per_worker=threads, rmm_async=True, enable_cudf_spill=False
+        n_workers=devices,
+        threads_per_worker=threads,
+        memory_limit=1 / (devices * processes),
+        rmm_async=True,
+        enable_cudf_spill=False,
     ) as cluster:
+        _share_devices(cluster, processes)
         yield cluster
+
+
+def _processes_of(workers: int, devices: int) -> tuple[int, int]:
+    """Return the number of processes per device, and of threads per process, for `workers` tasks at once in all: one
+    thread, unless there are more workers than MAX_PROCESSES per device. Each process's share of the device holds the
+    largest batch."""
+    most = min(MAX_PROCESSES, memory().total // (BATCH_SHARE * MAX_BATCH_BYTES))
+    processes = max(min(workers // devices, most), 1)
+    return processes, max(workers // (devices * processes), 1)
+
+
+def _share_devices(cluster: Any, processes: int) -> None:
+    """Add workers to a cluster that has one per device, until each device has `processes`. LocalCUDACluster refuses
+    more workers than devices.
+
+    Raises EngineError if they do not start."""
+    for name, spec in [*cluster.worker_spec.items()]:
+        cluster.worker_spec |= {f"{name}-{number}": deepcopy(spec) for number in range(1, processes)}
+    count = len(cluster.worker_spec)
+    cluster.scale(count)
+    try:
+        cluster.wait_for_workers(count, START_SECONDS)
+    except TimeoutError as error:
+        raise EngineError(
+            f"not all of {count} processes on the GPU started within {START_SECONDS} s. Use fewer --workers, or "
+            "--scheduler threads"
+        ) from error
 
 
 @contextmanager

@@ -249,7 +249,7 @@ def load_engine(name: str) -> Engine:
 def engine_of(frame: Any) -> Engine:
     """Return the engine of a pandas, cuDF or Dask frame. Raises ArgumentError for any other object."""
     sample = getattr(frame, "_meta", frame)
-    library = type(sample).__module__.split(".")[0]
+    library = _library_of(sample)
     if library not in FRAME_LIBRARIES:
         module, name = type(frame).__module__, type(frame).__name__
         shown = "None" if frame is None else f"a {name}" if module == "builtins" else f"{module}.{name}"
@@ -261,3 +261,19 @@ def engine_of(frame: Any) -> Engine:
             f"{shown}{advice}"
         )
     return load_engine(FRAME_LIBRARIES[library])
+
+
+def engine_of_all(*frames: Any) -> Engine:
+    """Return the engine of several frames. Raises ArgumentError for frames of different engines."""
+    engines = [engine_of(frame) for frame in frames]
+    if any(engine is not engines[0] for engine in engines):
+        shown = " and ".join(f"a {type(frame).__name__} of {_library_of(frame)}" for frame in frames)
+        raise ArgumentError(
+            f"expected frames of one engine, got {shown}. Convert one of them: cudf.from_pandas(frame), or "
+            "frame.to_pandas()"
+        )
+    return engines[0]
+
+
+def _library_of(value: Any) -> str:
+    return type(value).__module__.partition(".")[0]

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from curation.base.arrays import seeded_hashes
 from curation.base.contract import Engine, Frame
-from curation.base.engine import engine_of
+from curation.base.engine import engine_of, engine_of_all
 from curation.base.errors import InputError, OutputError, RecipeError, as_share
 from curation.base.system.files import local_output
 from curation.frames.tables import in_memory, result_like
@@ -85,15 +85,15 @@ def align(left: Frame, right: Frame, *, column: str = "embedding", threshold: fl
         >>> curation.align(english, german)[["left", "right", "cosine"]].values.tolist()
         [[1.0, 0.0, 0.9948], [0.0, 1.0, 0.9811]]
 
-    Raises RecipeError for a threshold outside (0, 1]; InputError for a column that is missing or has no vectors, and
-    for vectors of different dimensions.
+    Raises RecipeError for a threshold outside (0, 1]; ArgumentError for one frame of pandas and one of cuDF; InputError
+    for a column that is missing or has no vectors, and for vectors of different dimensions.
     """
     check_types("align", {"column": (column, str), "threshold": (threshold, float)})
     if not 0 < threshold <= 1:
         raise RecipeError(f"threshold must be above 0 and at most 1, not {threshold}{as_share(threshold)}")
     given, left, right = left, in_memory(left, column), in_memory(right, column)
-    engine, units = engine_of(left), units_of(threshold)
-    (lefts, left_rows), (rights, right_rows) = (frame_vectors(engine_of(side), side, column) for side in (left, right))
+    engine, units = engine_of_all(left, right), units_of(threshold)
+    (lefts, left_rows), (rights, right_rows) = (frame_vectors(engine, side, column) for side in (left, right))
     if lefts.shape[1] != rights.shape[1]:
         raise InputError(
             f"column {column!r} has {lefts.shape[1]:,} dimensions on the left and {rights.shape[1]:,} on the right. "

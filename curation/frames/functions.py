@@ -8,24 +8,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import uuid4
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 
-from curation.base.contract import TEXT, Frame
+from curation.base.contract import ID, ROW, TEXT, Frame
 from curation.base.engine import choose_engine, give_threads_streams, load_engine
 from curation.base.errors import EngineError, InputError
 from curation.base.system.memory import read_processors
 from curation.frames.frames import AnyFrame, apply
 from curation.frames.measured import Explain
-from curation.reading import probe, rejections, schema_of
-from curation.reading.blank import read_visible
-from curation.reading.changes import check_unchanged
+from curation.reading import probe, rejections
 from curation.reading.inputs import READING, AnyInput, FilesInput, list_inputs, refuse_streamed
 from curation.reading.paths import find_files
-from curation.reading.sampling import chosen
+from curation.reading.sampling import read_sampled
 from curation.reading.slices import plan_slices
 from curation.reading.source_files import CarriedColumn, Slice
 from curation.recipes.keywords import plain_settings, stage_of, takes
@@ -35,6 +33,7 @@ from curation.rules.decide import Rule
 from curation.stages import (
     Filter,
 )
+from curation.stages.invoke import as_column
 
 if TYPE_CHECKING:
     import dask.dataframe as dd
@@ -74,11 +73,12 @@ def read(
                   here. Hugging Face data sets (`hf:`) are refused: only runs read them
     engine        `auto` (default), `cpu` (pandas partitions) or `gpu` (cuDF partitions)
     slice_bytes   input bytes per partition; 0 (default) chooses a size for this machine
-    errors        `warn` (default) leaves out records that are no documents, with one `curation.InputWarning` that has
-                  their number and first places, when the frame is computed; `raise` raises InputError instead
+    errors        `warn` (default) leaves out records that are no documents. When the frame is computed, a
+                  `curation.InputWarning` has the first of them, and another, after the last partition, their number.
+                  `raise` raises InputError at the first of them instead
 
     `read(recipe.input)` gives the documents that a run reads; `sample` uses the default seed. Computing the frame reads
-    the input twice: the first pass counts records to number the documents.
+    the input once. A single partition needs the partitions before it, whose records number its documents.
 
         >>> import curation
         >>> frame = curation.read("data/*.jsonl", engine="cpu")
@@ -92,7 +92,6 @@ def read(
     give_threads_streams()
     import dask.config
     import dask.dataframe as dd
-    from dask.delayed import delayed
 
     dask.config.set({"dataframe.convert-string": False})  # Dask's own string type would lose pandas 3's `str`
     module = choose_engine(engine).name
@@ -102,12 +101,10 @@ def read(
         raise EngineError(f"slice_bytes must be 0 (chosen for this machine) or more, not {slice_bytes}")
     slice_bytes = slice_bytes or max(SLICE_BYTES, load_engine(module).batch_bytes(read_processors()))
     slices = plan_slices([probe(file, "Set text_column") for file in find_files(entries)], slice_bytes)
-    tallies = [delayed(_tally, pure=False)(input_slice, slice_bytes) for input_slice in slices]
-    offsets = delayed(_offsets, pure=False)(tallies, errors)
     names = list(dict.fromkeys(column for entry in entries for column in entry.columns))
     meta = load_engine(module).from_arrow(_frame_schema(names).empty_table())
-    frames = [delayed(_read_frame)(input_slice, offsets, module, slice_bytes, names) for input_slice in slices]
-    return dd.from_delayed(frames, meta=meta, verify_meta=False)
+    graph, keys = _graph_of_read(slices, module, slice_bytes, errors, names)
+    return dd.from_graph(graph, meta, (None,) * (len(keys) + 1), keys, "read")  # type: ignore[no-untyped-call]
 
 
 def _inputs(paths: Any, arguments: Mapping[str, Any]) -> list[AnyInput]:
@@ -134,37 +131,75 @@ def _default_of(field: msgspec.structs.FieldInfo) -> Any:
     return field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
 
 
-def _tally(input_slice: Slice, batch_bytes: int) -> tuple[int, rejections.RecordTally | None]:
-    """Return the number of positions in a slice, and the records that are no documents."""
-    rows, tally = 0, None
-    for documents in read_visible(input_slice, batch_bytes):
-        rows += documents.rows
-        tally = rejections.add(tally, input_slice, documents)
-    check_unchanged(input_slice)
-    return rows, tally
+def _graph_of_read(
+    slices: Sequence[Slice], engine: str, batch_bytes: int, errors: str, columns: Sequence[str]
+) -> tuple[dict[Any, Any], list[Any]]:
+    """Return the tasks of a Dask frame, and the key of each partition.
+
+    A slice is read once. Its documents are numbered when the slices before it are counted, so few slices wait in
+    memory. The graph is one dictionary: graphs of nested `delayed` take minutes for 3,000 slices.
+    """
+    token = uuid4().hex  # files may have changed since another call
+    read, total, frame = (f"{name}-{token}" for name in ("read-slice", "total-to-slice", "read"))
+    graph: dict[Any, Any] = {(total, -1): (_Total,)}
+    for index, each in enumerate(slices):
+        graph[read, index] = _read_slice, each, engine, batch_bytes
+        graph[total, index] = _add, (total, index - 1), (read, index), errors, index == len(slices) - 1
+        graph[frame, index] = _numbered, (read, index), (total, index), each.source, engine, columns
+    return graph, [(frame, index) for index in range(len(slices))]
 
 
-def _offsets(tallies: Sequence[tuple[int, rejections.RecordTally | None]], errors: str) -> np.ndarray:
-    rejections.report([tally for _, tally in tallies if tally], errors)
-    return np.cumsum([0, *(rows for rows, _ in tallies)])
+class _Read(NamedTuple):
+    """The documents of a slice: frames of an engine; the positions; and the records that are no documents."""
+
+    frames: list[Frame]
+    rows: int
+    tally: rejections.RecordTally
 
 
-def _read_frame(
-    input_slice: Slice, offsets: np.ndarray, engine: str, batch_bytes: int, columns: Sequence[str]
-) -> Frame:
-    module = load_engine(engine)
-    tables = [documents.table for documents in read_visible(input_slice, batch_bytes)]
-    check_unchanged(input_slice)
-    table = pa.concat_tables([schema_of(input_slice.columns).empty_table(), *tables])
-    share = input_slice.ranges[0].file.sample
-    if share < 1:
-        table = table.filter(pa.array(chosen(module, module.from_arrow(table), share, Recipe().seed)))
-    table = with_ids(table, input_slice.source, int(offsets[input_slice.index]))
+class _Total(NamedTuple):
+    """Positions, and records that are no documents, of the slices up to one of them."""
+
+    rows: int = 0
+    tally: rejections.RecordTally = rejections.NOTHING
+
+
+def _read_slice(input_slice: Slice, engine: str, batch_bytes: int) -> _Read:
+    rows, tally, frames = 0, None, []
+    for batch, _ in read_sampled(load_engine(engine), input_slice, batch_bytes, Recipe().seed):
+        rows += batch.rows
+        tally = rejections.add(tally, input_slice, batch)
+        frames += [batch.frame] if len(batch.frame) else []
+        del batch  # an engine plans memory for one batch
+    return _Read(frames, rows, tally or rejections.NOTHING)
+
+
+def _add(before: _Total, read: _Read, errors: str, is_last: bool) -> _Total:
+    """Return the total with one more slice. Reports the first slice with records that are no documents, and the total
+    of all slices."""
+    total = _Total(before.rows + read.rows, rejections.joined(before.tally, read.tally))
+    if is_last or (total.tally.is_partial and not before.tally.is_partial):
+        rejections.report([total.tally], errors, so_far=not is_last)
+    return total
+
+
+def _numbered(read: _Read, total: _Total, source: str, engine: str, columns: Sequence[str]) -> Frame:
+    """Return the documents of a slice as one frame. `total` is that up to this slice."""
+    module, schema = load_engine(engine), _frame_schema(columns)
+    if not read.frames:
+        return module.from_arrow(schema.empty_table())
+    from dask.dataframe.dispatch import concat
+
+    frame = concat(read.frames) if len(read.frames) > 1 else read.frames[0]  # type: ignore[no-untyped-call]
+    frame = frame.reset_index(drop=True)
+    table = with_ids(module.to_arrow(frame[[ROW, ID]]), source, total.rows - read.rows)
     for name in columns:
-        if name not in table.column_names:  # a column of another input
+        if name not in frame.columns:  # a column of another input
             table = table.append_column(name, pa.nulls(len(table), pa.large_string()))
-    schema = _frame_schema(columns)
-    return module.from_arrow(table.select(schema.names).cast(schema))
+    added = {name: table.column(name).cast(schema.field(name).type) for name in table.column_names}
+    return module.with_columns(frame, {name: as_column(module, frame, each) for name, each in added.items()})[
+        schema.names
+    ]
 
 
 def _frame_schema(columns: Sequence[str]) -> pa.Schema:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from curation.base.errors import RecipeError, nearest
 from curation.base.measures import Measure
+from curation.frames.frames import is_lazy
 from curation.frames.tables import is_table, table_of
 from curation.recipes.keywords import stage_of
 from curation.rules.decide import Rule, Verdict
@@ -106,7 +107,10 @@ def _arrays(measures: Measures, rules: Sequence[Rule]) -> tuple[dict[str, np.nda
 
 def _array(measures: Measures, name: str) -> np.ndarray:
     column = _column(measures, name)
-    values = column.to_numpy() if hasattr(column, "to_numpy") else np.asarray(column)
+    if hasattr(column, "to_arrow"):  # of cuDF, whose to_numpy refuses nulls
+        column = column.to_arrow()
+    is_arrow = isinstance(column, pa.Array)
+    values = np.asarray(column.to_numpy(zero_copy_only=False) if is_arrow else column)
     if values.dtype.kind not in "iu":
         raise RecipeError(f"column {name!r} is no measure: it holds {values.dtype}, expected integers")
     return values
@@ -129,4 +133,5 @@ def _column(measures: Measures, name: str) -> Any:
         if name in Measure.__members__:
             fault += f"{'' if fault.endswith('?') else '.'} Compute it: curation.measure(frame, names=[{name!r}])"
         raise RecipeError(fault)
-    return measures[name]
+    column = measures[name]
+    return column.compute() if is_lazy(column) else column  # NumPy does not take columns of Dask-cuDF

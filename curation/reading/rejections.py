@@ -7,6 +7,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Iterable
+from functools import reduce
 from typing import NamedTuple
 
 from curation.base.contract import Batch
@@ -49,6 +50,14 @@ class RecordTally(NamedTuple):
     examples: tuple[RejectedExample, ...] = ()
     others: OtherCounts = {}  # noqa: RUF012  # replaced, never changed
 
+    @property
+    def is_partial(self) -> bool:
+        """Whether some records are no documents, or some files were not read to their ends."""
+        return bool(self.rejected or self.damaged)
+
+
+NOTHING = RecordTally("", 0)
+
 
 def add(tally: RecordTally | None, input_slice: Slice, batch: Documents | Batch) -> RecordTally:
     """Return the tally of a slice with one more batch added. `tally` is None for the first batch."""
@@ -74,43 +83,51 @@ def add(tally: RecordTally | None, input_slice: Slice, batch: Documents | Batch)
     )
 
 
-def report(tallies: Iterable[RecordTally], errors: str = "warn") -> None:
+def joined(tally: RecordTally, later: RecordTally) -> RecordTally:
+    """Return the tally of two slices, of which `later` is read after `tally`; `lines` are those of the last file, and
+    the lines of examples count from the starts of their files."""
+    if later.file == NOTHING.file:  # a slice without records does not end a file
+        return tally
+    before = tally.lines if later.file == tally.file and later.start else 0
+    found = [each._replace(line=each.line + before * each.in_slice, in_slice=False) for each in later.examples]
+    both, others = [*tally.examples, *found], dict[str, dict[str, int]]()
+    first = [each for each in both if not is_damage(each.error)], [each for each in both if is_damage(each.error)]
+    for each in (tally, later):
+        add_counts(others, each.others)
+    return RecordTally(
+        file=later.file,
+        start=later.start,
+        records=tally.records + later.records,
+        lines=before + later.lines,
+        rejected=tally.rejected + later.rejected,
+        damaged=tally.damaged + later.damaged,
+        examples=(*first[0][:MAX_EXAMPLES], *first[1][:MAX_EXAMPLES]),
+        others=others,
+    )
+
+
+def report(tallies: Iterable[RecordTally], errors: str = "warn", so_far: bool = False) -> None:
     """Warn about the records of all slices that are no documents. Raises InputError instead if `errors` is "raise".
     Records of unknown types are no error.
 
     A worker of a Dask cluster sends the warning to its clients.
+
+    so_far  whether slices follow, and another report about all of them: then records of unknown types are left out
     """
-    tallies = list(tallies)
-    examples = _numbered(tallies)
-    records, rejected, damaged = (
-        sum(getattr(tally, name) for tally in tallies) for name in ("records", "rejected", "damaged")
-    )
+    tally = reduce(joined, tallies, NOTHING)
     parts = []
-    if rejected:
-        parts.append(
-            f"{rejected:,} of {counted(records, 'record')} are no documents{_listed(examples, rejected, False)}"
-        )
-    if damaged:
-        lost = f"{counted(damaged, 'file')} not read to the end: the documents after the damage are lost"
-        parts.append(f"{lost}{_listed(examples, damaged, True)}")
+    if tally.rejected:
+        read = " read so far" * so_far
+        listed = _listed(tally.examples, tally.rejected, False)
+        parts.append(f"{tally.rejected:,} of {counted(tally.records, 'record')}{read} are no documents{listed}")
+    if tally.damaged:
+        lost = f"{counted(tally.damaged, 'file')} not read to the end: the documents after the damage are lost"
+        parts.append(f"{lost}{_listed(tally.examples, tally.damaged, True)}")
     if parts and errors == "raise":
         raise InputError(f"{'. '.join(parts)}. {REMEDY}")
-    others: OtherCounts = {}
-    for tally in tallies:
-        add_counts(others, tally.others)
-    messages = [". ".join(parts)] * bool(parts) + other_warnings(others)
+    messages = [". ".join(parts)] * bool(parts) + other_warnings({} if so_far else tally.others)
     for message in messages:
         (sys.modules.get("distributed") or warnings).warn(message, InputWarning, stacklevel=3)
-
-
-def _numbered(tallies: Iterable[RecordTally]) -> list[RejectedExample]:
-    """Return the examples of all slices, with their line numbers in the files."""
-    examples, before, file = [], 0, ""
-    for tally in tallies:
-        before = before if tally.file == file and tally.start else 0
-        examples += [each._replace(line=each.line + before * each.in_slice) for each in tally.examples]
-        before, file = before + tally.lines, tally.file
-    return examples
 
 
 def _listed(examples: Iterable[RejectedExample], count: int, damage: bool) -> str:

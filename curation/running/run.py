@@ -345,8 +345,12 @@ def _make_plan(call: Call, cluster: Resources | None, array: ArrayDriver | None)
 
 
 def _log_notes(tokenizer: Tokenizer | None, context: RunContext) -> None:
+    recipe = context.plan.recipe
     notes = tokenizer_notes(tokenizer, context.engine_name) if tokenizer else []
-    for note in [*notes, *output_notes(context.plan.recipe.output, context.engine_name)]:
+    if context.engine_name == "gpu":
+        stages = zip(recipe.stage_names, recipe.stages, strict=True)
+        notes += [f"{name}: {note}" for name, stage in stages if (note := stage.outputs().gpu_note)]
+    for note in [*notes, *output_notes(recipe.output, context.engine_name)]:
         context.progress.log(note)
 
 

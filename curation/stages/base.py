@@ -35,10 +35,12 @@ class Outputs(NamedTuple):
                documents that other stages remove
     centroids  function that returns the file of the centroids in `corpus.scratch` after the phases of a corpus stage.
                The run keeps the file as `centroids/stage-N.npz`
+    gpu_note   what differs from the CPU engine's results on the GPU engine, and how to avoid it; a run on a GPU logs it
     """
 
     notes: Mapping[str, str] = EMPTY
     centroids: Callable[[Corpus], Path] | None = None
+    gpu_note: str = ""
 
 
 class ColumnFacts(NamedTuple):

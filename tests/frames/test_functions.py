@@ -203,20 +203,51 @@ def test_evaluation_texts_are_files_or_inputs(tmp_path: Path):
         curation.decontaminate(pd.DataFrame({"text": texts}), [])
 
 
-def test_nothing_is_read_before_it_is_asked_for(corpus: Path, monkeypatch: pytest.MonkeyPatch):
-    reads = []
-    real = curation.frames.functions.read_visible
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of the slices that are read from now on."""
+    numbers: list[int] = []
+    real = curation.frames.functions.read_sampled
 
-    def counted(*arguments: Any) -> Any:
-        reads.append(arguments)
-        return real(*arguments)
+    def counted(engine: Any, input_slice: Any, *arguments: Any) -> Any:
+        numbers.append(input_slice.index)
+        return real(engine, input_slice, *arguments)
 
-    monkeypatch.setattr("curation.frames.functions.read_visible", counted)
+    monkeypatch.setattr("curation.frames.functions.read_sampled", counted)
+    return numbers
+
+
+def test_each_slice_is_read_once_and_when_it_is_asked_for(corpus: Path, reads: list[int]):
     frame = curation.read(str(corpus), engine="cpu", slice_bytes=5000)
     frame = curation.measure(curation.filter(curation.rewrite(frame, unicode="nfc"), "gopher"), ["words"])
-    assert reads == []
-    frame.partitions[0].compute()
-    assert reads
+    assert reads == [] and frame.npartitions > 3
+    whole = frame.compute(scheduler="synchronous")
+    assert sorted(reads) == list(range(frame.npartitions))
+    reads.clear()
+    third = frame.partitions[2].compute()
+    assert sorted(reads) == [0, 1, 2]  # their records number its documents
+    assert third["doc"].tolist() == whole["doc"].tolist()[len(frame.partitions[:2]) :][: len(third)]
+
+
+def test_few_slices_wait_in_memory(corpus: Path, monkeypatch: pytest.MonkeyPatch):
+    """Documents wait until the slices before them are counted, not until all are."""
+    functions, waiting = curation.frames.functions, [0]
+    read_slice, numbered = functions._read_slice, functions._numbered
+
+    def counted(change: int, function: Any) -> Any:
+        def call(*arguments: Any) -> Any:
+            found = function(*arguments)
+            waiting.append(waiting[-1] + change)
+            return found
+
+        return call
+
+    monkeypatch.setattr(functions, "_read_slice", counted(1, read_slice))
+    monkeypatch.setattr(functions, "_numbered", counted(-1, numbered))
+    frame = curation.read(str(corpus), engine="cpu", slice_bytes=2000)
+    assert frame.npartitions > 12
+    frame.compute(scheduler="synchronous")
+    assert len(waiting) == 2 * frame.npartitions + 1 and max(waiting) == 1
 
 
 def test_paths_of_every_kind(corpus: Path):
@@ -242,11 +273,17 @@ def test_records_that_are_no_documents_are_a_warning_or_an_error(tmp_path: Path)
         rf"1 file not read to the end: the documents after the damage are lost \({where}/b.jsonl.gz, line \d+: the file"
     )
     for slice_bytes in (0, 30):  # lines are those of the file in any slice
-        with pytest.warns(curation.InputWarning, match=told) as caught:
+        with pytest.warns(curation.InputWarning) as caught:
             found = curation.read(tmp_path, engine="cpu", slice_bytes=slice_bytes).compute()
-        assert len(caught) == 1 and found["text"].tolist()[:4] == ["0", "1", "5", "6"]
-        with pytest.raises(InputError, match=rf"{told}.*\. Mend the files, or give errors=\"warn\""):
-            curation.read(tmp_path, engine="cpu", slice_bytes=slice_bytes, errors="raise").compute()
+        *first, last = [str(warning.message) for warning in caught]
+        assert found["text"].tolist()[:4] == ["0", "1", "5", "6"] and re.match(told, last)
+        so_far = rf"1 of 3 records read so far are no documents \({where}/a.jsonl, line 3: "
+        assert [bool(re.match(so_far, each)) for each in first] == [True] * bool(slice_bytes)
+        found = curation.read(tmp_path, engine="cpu", slice_bytes=slice_bytes, errors="raise")
+        with pytest.raises(InputError, match=rf"{so_far if slice_bytes else told}.*\. Mend the files, or give errors="):
+            found.compute()
+        with pytest.warns(curation.InputWarning, match=so_far if slice_bytes else told):
+            curation.read(tmp_path, engine="cpu", slice_bytes=slice_bytes).partitions[0].compute()
     with pytest.raises(InputError, match="errors must be one of warn, raise, not 'ignore'"):
         curation.read(tmp_path, engine="cpu", errors="ignore")
     with warnings.catch_warnings(action="error"):

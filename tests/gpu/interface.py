@@ -54,6 +54,11 @@ METHODS = {  # of objects that the libraries return; other libraries may have me
 }  # fmt: skip
 
 
+FRAMES = {  # what `curation` uses of the frames of a caller
+    "cudf.DataFrame": ("attrs", "columns", "copy", "head", "iloc", "index", "reset_index", "take"),
+    "cudf.Series": ("count", "dtype", "iloc", "index", "isna", "name", "rename", "to_arrow", "to_frame", "to_numpy"),
+}
+
 # What `benchmarks.gpu_bench` calls beside the engine
 BENCHMARKED = tuple(f"pylibcudf.nvtext.deduplicate.{name}" for name in ("build_suffix_array", "resolve_duplicates"))
 
@@ -195,7 +200,8 @@ def guarded(name: str, stand_in: Callable[..., Any]) -> Callable[..., Any]:
 def needed() -> set[str]:
     """The names whose parameters `interface.json` must have."""
     used = {call.name for call in calls() if call.name[0] != "."}
-    return {*used, *BENCHMARKED} | {f"{owner}.{method}" for owner, methods in METHODS.items() for method in methods}
+    listed = [*METHODS.items(), *FRAMES.items()]
+    return {*used, *BENCHMARKED} | {f"{owner}.{method}" for owner, methods in listed for method in methods}
 
 
 def real_parameters(name: str) -> str | None:

@@ -24,6 +24,7 @@ from numba.np.numpy_support import from_dtype
 import cpu_fallback
 import cpu_fallback.buffers
 import gpu_pipeline
+from curation.base.arrays import as_one_array
 from curation.base.contract import ENGINE_FUNCTIONS
 from curation.base.engine import PACKAGES, STREAM_PER_THREAD
 from tests.gpu import interface
@@ -237,11 +238,18 @@ class Series(pd.Series):
         return Series
 
     @property
+    def _constructor_expanddim(self):
+        return DataFrame
+
+    @property
     def null_count(self) -> int:
         return int(self.isna().sum())
 
     def to_pylibcudf(self):
         return cpu_fallback.to_arrow(pd.DataFrame(self.rename("")))[""], {}
+
+    def to_arrow(self) -> pa.Array:
+        return as_one_array(self.to_pylibcudf()[0])
 
     @classmethod
     def from_arrow(cls, array: pa.Array) -> "Series":

@@ -43,10 +43,10 @@ def methods() -> dict[str, list[str]]:
 
 @cache
 def other_methods() -> set[str]:
-    """Names of methods and functions of Python, NumPy, Arrow and this project."""
+    """Names of methods and functions of Python, NumPy, Arrow, Dask and this project."""
     texts = [path.read_text("utf-8") for name in ("curation", "gpu_pipeline") for path in (ROOT / name).rglob("*.py")]
     own = {name for text in texts for match in OWN.findall(text) for name in match}
-    libraries = {"b64encode", "get_ident", "pairwise", "replace", "_replace"}
+    libraries = {"b64encode", "get_ident", "pairwise", "replace", "_replace", "scale", "wait_for_workers"}
     return own | libraries | {name for each in OTHERS for name in dir(each)}
 
 

@@ -2,8 +2,13 @@
 """A run and the lazy functions of the library on the GPU engine's own modules, over NumPy and pandas: everything they
 call is there, and what comes out is what the CPU engine gives."""
 
+import gzip
+
+import dask
 import dask.dataframe as dd
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import curation
@@ -47,6 +52,43 @@ def test_a_run_gives_the_same_as_on_the_cpu(gpu, corpus, tmp_path):
     assert found["gpu"] == found["cpu"]
     assert 10 < len(found["gpu"][0]) < 60
     assert sum("[REDACTED]_EMAIL" in row[-1] for row in found["gpu"][0]) > 5
+
+
+@pytest.mark.filterwarnings("ignore::curation.base.errors.InputWarning")  # the corpus has a bad line
+def test_the_device_reads_each_slice_once(gpu, corpus, tmp_path, monkeypatch):
+    """The same partitions as on the CPU. Only texts that may be blank are copied to the host."""
+    monkeypatch.setattr("curation.reading.lines.LINES_AT_ONCE", 9)  # slices of several batches
+    table = pa.table({"text": [f"page {k}" for k in range(30)], "url": [f"u{k}" for k in range(30)]})
+    pq.write_table(table, tmp_path / "b.parquet", row_group_size=10)
+    (tmp_path / "c.txt.gz").write_bytes(gzip.compress(b"one line\n\n  \nanother\n"))
+    parquet = curation.Input(tmp_path / "b.parquet", columns=["url"], id_column="url")
+    inputs = [curation.Input(corpus, sample=0.5), parquet, tmp_path / "c.txt.gz"]
+    reads, copied = [], []
+    read_slice, to_arrow = gpu.read_slice, gpu.to_arrow
+
+    def of_device(input_slice, batch_bytes):
+        reads.append(input_slice.index)
+        return read_slice(input_slice, batch_bytes)
+
+    monkeypatch.setattr(gpu, "read_slice", of_device)
+
+    def to_host(frame):
+        copied.extend(frame.get("text", ()))
+        return to_arrow(frame)
+
+    monkeypatch.setattr(gpu, "to_arrow", to_host)
+    for settings in ({}, {"slice_bytes": 3000}):
+        found = curation.read(inputs, engine="gpu", **settings)
+        expected = curation.read(inputs, engine="cpu", **settings)
+        assert reads == [] and found.npartitions == expected.npartitions >= 3
+        parts = dask.compute(*found.to_delayed(), scheduler="synchronous")
+        assert sorted(reads) == list(range(found.npartitions))
+        assert not any(text[:1].isalnum() for text in copied)
+        assert all(isinstance(part, stand_ins.DataFrame) for part in parts)
+        for part, other in zip(parts, dask.compute(*expected.to_delayed()), strict=True):
+            pd.testing.assert_frame_equal(pd.DataFrame(part), other)
+        assert sum(map(len, parts)) > 20
+        reads.clear()
 
 
 def chain(frame):

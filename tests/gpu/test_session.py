@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where GPU tasks run, with made-up devices: one process per GPU, how much is worked on at a time, what is said."""
+"""Where GPU tasks run, with made-up devices: processes per GPU, how much is worked on at a time, what is said."""
 
+import os
 import pickle
 import sys
+from collections import Counter
 from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
 
+from curation.base.errors import EngineError
 from curation.stages.warm_up import GROUPS
 from tests.gpu import stand_ins
 from tests.gpu.interface import guarded
@@ -24,12 +27,17 @@ def session(monkeypatch):
 @pytest.fixture
 def clusters(session, monkeypatch):
     """The settings of every cluster that was started, and what was connected to."""
-    started, addresses = [], []
+    started, addresses, waited = [], [], []
 
     @contextmanager
     def cluster(**settings):
-        started.append(settings)
-        yield "the local cluster"
+        spec = {number: {"options": {"env": {"CUDA_VISIBLE_DEVICES": str(number)}}} for number in range(8)}
+        made = SimpleNamespace(
+            worker_spec=dict([*spec.items()][: settings["n_workers"]]), scale=waited.append,
+            wait_for_workers=lambda count, seconds: waited.append(count),
+        )  # fmt: skip
+        started.append((settings, made))
+        yield made
 
     @contextmanager
     def connect(address):
@@ -40,7 +48,7 @@ def clusters(session, monkeypatch):
         sys.modules, "dask_cuda", SimpleNamespace(LocalCUDACluster=guarded("dask_cuda.LocalCUDACluster", cluster))
     )
     monkeypatch.setattr(session, "connect", connect)
-    return started, addresses
+    return started, addresses, waited
 
 
 def set_devices(session, monkeypatch, count, total=16 * GIB):
@@ -48,22 +56,63 @@ def set_devices(session, monkeypatch, count, total=16 * GIB):
     monkeypatch.setattr(session.cp.cuda.runtime, "memGetInfo", lambda: (total // 3, total))
 
 
-@pytest.mark.parametrize(("devices", "workers", "processes", "threads"), [(1, 8, 1, 8), (8, 32, 8, 4), (8, 3, 3, 1)])
-def test_one_process_per_gpu(session, clusters, monkeypatch, devices, workers, processes, threads):
-    set_devices(session, monkeypatch, devices)
+@pytest.mark.parametrize(
+    ("devices", "workers", "total", "processes", "threads"),
+    [
+        (1, 1, 80, 1, 1),
+        (1, 2, 80, 2, 1),
+        (1, 4, 80, 4, 1),
+        (1, 16, 80, 4, 4),
+        (2, 6, 80, 3, 1),
+        (8, 3, 80, 1, 1),
+        (8, 32, 80, 4, 1),
+        (1, 16, 32, 2, 8),  # 9.6 of 32 GiB: two batches
+        (1, 8, 8, 1, 8),
+    ],
+)
+def test_processes_share_devices(session, clusters, monkeypatch, devices, workers, total, processes, threads):
+    set_devices(session, monkeypatch, devices, total * GIB)
     with session.open_session(workers, "processes"):
         pass
-    (settings,) = clusters[0]
+    [(settings, made)] = clusters[0]
+    used = min(devices, workers)
     assert settings == {
-        "n_workers": processes, "threads_per_worker": threads, "rmm_async": True, "enable_cudf_spill": False,
+        "n_workers": used, "threads_per_worker": threads, "memory_limit": 1 / (used * processes), "rmm_async": True,
+        "enable_cudf_spill": False,
     }  # fmt: skip
-    assert clusters[1] == ["the local cluster"]
+    assert clusters[1] == [made] and clusters[2] == 2 * [used * processes]
+    seen = Counter(spec["options"]["env"]["CUDA_VISIBLE_DEVICES"] for spec in made.worker_spec.values())
+    assert seen == {str(number): processes for number in range(used)}
+    assert used * processes * threads <= workers
+    if processes > 1:
+        memory = session.memory().total
+        assert memory // processes >= session.BATCH_SHARE * session.MAX_BATCH_BYTES
+
+
+@pytest.mark.slow("a Dask cluster with one worker per device becomes one with two, which both answer")
+def test_one_device_as_two_workers(session):
+    from distributed import Client, LocalCluster
+
+    with LocalCluster(n_workers=1, threads_per_worker=1, memory_limit=0.5, dashboard_address="") as cluster:
+        session._share_devices(cluster, 2)
+        with Client(cluster) as client:
+            assert len({*client.run(os.getpid).values()}) == 2
+            assert {each["nthreads"] for each in client.scheduler_info()["workers"].values()} == {1}
+
+
+def test_processes_that_do_not_start_are_one_message(session):
+    def wait(count, seconds):
+        raise TimeoutError
+
+    cluster = SimpleNamespace(worker_spec={"0": {}}, scale=lambda count: None, wait_for_workers=wait)
+    with pytest.raises(EngineError, match="not all of 3 processes on the GPU started within 300 s"):
+        session._share_devices(cluster, 3)
 
 
 def test_the_address_of_a_scheduler(session, clusters):
     with session.open_session(8, "tcp://host:8786"):
         pass
-    assert clusters == ([], ["tcp://host:8786"])
+    assert clusters == ([], ["tcp://host:8786"], [])
 
 
 @pytest.mark.parametrize(("devices", "said"), [(1, []), (8, ["threads use one GPU and leave 7 idle"])])

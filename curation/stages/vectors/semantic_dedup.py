@@ -65,6 +65,10 @@ if TYPE_CHECKING:
 KEEP = ("first", "longest", "nearest", "farthest")
 REASON, INDEX_REASON = "semantic_duplicate", "semantic_duplicate_of_index"
 GROUPS, VALUES = "groups", "values"  # phases
+GPU_NOTE = (
+    "cuML may find other clusters than the CPU engine, and in each run, so other documents may be removed. For the "
+    "same documents, give centroids, a file of an earlier run, or --engine cpu"
+)
 KMEANS = ("sklearn", "cuml")  # either package finds clusters
 MAX_CLUSTERS = 1 << 24
 BYTES_PER_VECTOR = 1 << 10  # on disk, at 768 dimensions
@@ -220,7 +224,8 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
         return [f"{self.name or self.kind}: {line}" for line in lines]
 
     def outputs(self) -> Outputs:
-        return Outputs(centroids=vector_clusters.centroids_path)
+        is_fitted = self.clusters != 1 and not self.centroids
+        return Outputs(centroids=vector_clusters.centroids_path, gpu_note=GPU_NOTE if is_fitted else "")
 
     def forecast(self, sample: StageSample) -> Forecast:
         """Return the bytes of the vectors. An index needs twice as many, because vectors are sorted from copies."""
