@@ -41,6 +41,8 @@ from curation.kernels.spans import new_memory
 from curation.kernels.units import UNITS
 from curation.kernels.word_breaks import PIECES, SCRIPTS, TABLE
 from curation.models.fasttext import load_classifier
+from curation.rules.columns import Texts
+from curation.rules.listed import Listed, count_stop_words
 from curation.tokens.tokenization import Tokenizer, TokenizerSpec
 from tests.conftest import frame_of
 from tests.corpus import NASTY
@@ -475,6 +477,7 @@ def under_nulls(loaded: ModuleType, folder: Path) -> None:
         for unit in UNITS:
             loaded.split_units(text, unit, True)
         loaded.split_words(text, SCRIPTS)
+        count_stop_words(Texts(loaded, lambda text=text: text, len(text)), {0: Listed(words=("a",), as_="stop_word")})
 
 
 def checked_bytes(loaded: ModuleType, folder: Path) -> None:

@@ -32,7 +32,10 @@ RECORDED = Path(__file__).with_name("traffic.json")
 CORPORA = {"English": "en", "22 languages": ""}  # name -> language of `real_documents`
 MAP, OTHERS = "map phase", "other phases"
 DOWN, UP = "down", "up"
-MAP_LIMITS = {DOWN: 1.4, UP: 1.1}  # bytes per byte of text
+ONCE = (  # what a process copies once
+    "gpu_pipeline/device.py:shared.<locals>.decorate.<locals>.make",
+    "curation/reading/blank.py:_hashes_of_starts",
+)
 MIN_CHANGE = 0.01  # bytes per byte of text
 
 Figures = dict[str, dict[str, float]]  # phase -> "down <- call site" -> bytes per byte of text
@@ -49,7 +52,7 @@ class Traffic:
         frame: Any = sys._getframe(1)
         while frame is not None:
             path, name = frame.f_code.co_filename.removeprefix(f"{PROJECT}/"), frame.f_code.co_qualname
-            if path == "gpu_pipeline/device.py" and name == "shared.<locals>.decorate.<locals>.make":
+            if f"{path}:{name}" in ONCE:
                 return
             if path.startswith("gpu_pipeline/") and not own and path != "gpu_pipeline/buffers.py":
                 own = f"{path}:{name.partition('.')[0]}"
@@ -104,7 +107,14 @@ def figures_of(corpus: str) -> Figures:
         monkeypatch.setattr(sys.modules["gpu_pipeline.json_lines"], "MIN_BYTES", 0)
         path = Path(folder, "texts.jsonl")
         path.write_bytes(records_of(texts))
-        run(load_recipe("default", input=str(path)), Path(folder, "out"), engine="gpu", workers=1, scheduler="threads", progress=False)
+        run(
+            load_recipe("default", input=str(path)),
+            Path(folder, "out"),
+            engine="gpu",
+            workers=1,
+            scheduler="threads",
+            progress=False,
+        )
     return {
         phase: {site: share for site, count in sorted(sites.items()) if (share := round(count / size, 3))}
         for phase, sites in traffic.bytes.items()
