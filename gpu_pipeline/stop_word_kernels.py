@@ -47,6 +47,16 @@ def note_word(word, number, row, keys, starts, shift, filters, ranks, seen, diff
         cuda.atomic.add(different, row, 1)
 
 
+@cuda.jit(device=True)
+def note_ending(
+    data, start, end, number, row, keys, starts, shift, filters, ranks, endings, seen, different, occurrences
+):  # fmt: skip
+    """Count the longest ending of a Korean word, if list `number` has it."""
+    if endings.size > 0 and end - start > HANGUL_BYTES and 0xEA <= byte_at(data, end - HANGUL_BYTES) <= 0xED:
+        word = longest_ending(data, start, end, number, filters, endings)
+        note_word(word, number, row, keys, starts, shift, filters, ranks, seen, different, occurrences)
+
+
 @cuda.jit(cache=True)
 def count_in_lists(
     data, blocks, origin, stops, words, word_starts, counts, pieces, rows, numbers, filters, keys, starts, shift,
@@ -65,9 +75,9 @@ def count_in_lists(
             end = kernels.end_of_item(stops, origin, i, data.size)
             word = hash_in_blocks(data, blocks, i, end)
             note_word(word, number, row, keys, starts, shift, filters, ranks, seen, different, occurrences)
-            if endings.size > 0 and end - i > HANGUL_BYTES and 0xEA <= byte_at(data, end - HANGUL_BYTES) <= 0xED:
-                word = longest_ending(data, i, end, number, filters, endings)
-                note_word(word, number, row, keys, starts, shift, filters, ranks, seen, different, occurrences)
+            note_ending(
+                data, i, end, number, row, keys, starts, shift, filters, ranks, endings, seen, different, occurrences
+            )
             k += cuda.blockDim.x
         piece += cuda.gridDim.x
 

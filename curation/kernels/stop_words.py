@@ -7,6 +7,7 @@ also counts as its longest ending that the list has: `정부는` as `는`.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -44,7 +45,7 @@ class StopWords:
     ranks: np.ndarray
     endings: np.ndarray
 
-    def arguments(self) -> tuple[np.ndarray, ...]:
+    def arguments(self) -> tuple[Any, ...]:
         """Return the arguments of the loop `count_stop_words` after the tables of Unicode, up to `stamps`."""
         stamps = np.zeros(len(self.keys), np.uint32)
         return self.filters, self.keys, self.starts, self.shift, self.endings, stamps
