@@ -105,7 +105,22 @@ REASONS = [
         {"mark_bytes": 2, "hash_items": 3, "mark_text": 3, "count_classes": 1, "measure_pieces": 3, "hash_pieces": 1,
          "mark_word_cases": 1, "check_bytes": 1, "copy_pieces": 1, "compare_pieces": 1, "mark_steps": 2,
          "mark_bounds": 1, "write_text": 1, "find_ids": 1, "mark_json": 1, "split_strings": 2, "mark_tokens": 1,
-         "find_unspaced": 1, "mark_word_ends": 2, "write_words": 2},
+         "find_unspaced": 1, "mark_word_ends": 2, "write_words": 2, "count_in_lists": 1},
+    ),
+    Reason(
+        r"(off by one|always true), data: note_ending\(",
+        "eight bytes at the end of the text are read as one number or one by one",
+        {"count_in_lists": 2},
+    ),
+    Reason(
+        r"(off by one|never true), data: end = kernels\.end_of_item",
+        "a word ends before the limit, which is the size of the text",
+        {"count_in_lists": 2},
+    ),
+    Reason(
+        r", endings: (k \+=|note_word)",
+        "a table has all endings or none: the compiler has a loop for several",
+        {"count_in_lists": 5},
     ),
     Reason(
         r"(off by one|never true), data: .*(8 \* k|i) < data\.size",
