@@ -126,8 +126,9 @@ ptx: $(READY)  ## run the device code of all kernels on this machine, on all rea
 ptx-mutations: $(READY)  ## weaken each atomic, barrier and bound of all kernels, and list those that no launch notices
 	$(BIN)/python -m tests.ptx.mutations
 
-ptx-record: $(READY)  ## as ptx, and write the counts to tests/ptx/recorded.json, docs/gpu.md and docs/measurements/gpu_counts.md
+ptx-record: $(READY)  ## as ptx, and write the counts to tests/ptx/recorded.json, tests/ptx/traffic.json, docs/gpu.md and docs/measurements/gpu_counts.md
 	$(BIN)/python -m tests.ptx.profile --record
+	$(BIN)/python -m tests.ptx.traffic --record
 
 tokens: $(READY)  ## compare pre-tokens and ids with tiktoken on a million adversarial strings and all code points; TOKEN_CORPUS: a JSON Lines file
 	TOKEN_STRINGS=1000000 $(BIN)/pytest -q -m "" tests/tokens/test_flat_tables.py

@@ -6,26 +6,30 @@ from functools import lru_cache
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from cpu_fallback import flat_counts, kernels, normal_forms
-from cpu_fallback.buffers import buffers_of, series_of
+from cpu_fallback.buffers import STRING, buffers_of, series_of, string_array
 from cpu_fallback.fasttext import allocate_known
 from cpu_fallback.repeated_strings import allocate_strings, repeat_long_rows, repeat_rows
 from cpu_fallback.vector_scan import allocate_positions
 from cpu_fallback.vector_shingles import allocate_words
+from curation.base.arrays import as_one_array
 from curation.base.measures import NUM_MEASURES, REPEATED_SIZES, Measure, wanted, wanted_scan
-from curation.kernels import tables
+from curation.kernels import stop_words, tables
 from curation.kernels.hashing import table_mask
 from curation.kernels.language_model import NUM_RESULTS
 from curation.kernels.ngram_table import NgramTable
 from curation.kernels.normalization import normalize_spans
 from curation.kernels.rewrite import FORM_FLAGS, RewriteSteps, output_bound, plan_steps, tables_of
+from curation.kernels.stop_words import StopWords
 from curation.kernels.word_breaks import PIECES, SCRIPTS, SPACES, TABLE, allocate_span, split_rows
 from curation.kernels.word_lists import load_classes, load_word_lists
 from curation.kernels.words import character_lanes
 from curation.models.fasttext import MODELS_KEPT, Classifier
 from curation.models.ngrams import LanguageModel
 
+MOST_SLICES = 256  # per call: a slice of texts costs as much as a copy of about 20 KB
 ROWS_AT_ONCE = 2040  # all measures of this many rows fit the cache; a power of two would share cache sets
 
 
@@ -79,6 +83,28 @@ def split_words(text: pd.Series, words: str) -> tuple[pd.Series, np.ndarray]:
     out = np.empty(2 * int(np.diff(offsets)[rows].sum()), np.uint8)  # at most a space per character
     ends = split_rows(data, offsets, rows, words == TABLE, words == PIECES, tuple(lists), allocate_span(), out)
     return series_of(out[: ends[-1]], ends, text.index[rows], None, text.name), wanted
+
+
+def replace_texts(text: pd.Series, parts: pd.Series, wanted: np.ndarray) -> pd.Series:
+    whole, own, rows = string_array(text), string_array(parts), np.flatnonzero(wanted)
+    if len(rows) > MOST_SLICES:
+        places = np.where(wanted, len(wanted) + np.cumsum(wanted) - 1, np.arange(len(wanted)))
+        merged = pa.chunked_array([whole, own]).take(pa.array(places)).combine_chunks()
+    else:
+        starts = np.append(0, rows + 1)
+        slices = [whole.slice(start, row - start) for start, row in zip(starts, [*rows, len(whole)], strict=True)]
+        pieces = [piece for number, each in enumerate(slices) for piece in (each, own.slice(number, 1))]
+        merged = pa.concat_arrays(pieces[:-1])
+    return pd.Series(STRING.__from_arrow__(as_one_array(merged)), index=text.index, name=text.name, copy=False)
+
+
+def count_stop_words(text: pd.Series, table: StopWords, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    data, offsets, nulls = buffers_of(text)
+    different, occurrences = np.zeros(len(text), np.int64), np.zeros(len(text), np.int64)
+    numbers = numbers if nulls is None else np.where(nulls, numbers, stop_words.NO_LIST)
+    unicode = tables.load_tables()[:3]
+    stop_words.count_stop_words(data, offsets, numbers, *unicode, *table.arguments(), different, occurrences)
+    return different, occurrences
 
 
 def _measure_scratch(longest: int) -> tuple[np.ndarray, ...]:

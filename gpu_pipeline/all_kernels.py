@@ -17,6 +17,7 @@ from gpu_pipeline import (
     repetition_kernels,
     rewrite_kernels,
     rewrite_masks,
+    stop_word_kernels,
     text_kernels,
     token_kernels,
     unit_kernels,
@@ -34,7 +35,7 @@ def _of(*modules: ModuleType) -> tuple[Any, ...]:
 OF_MEASURES = measure_kernels, word_kernels, repetition_kernels, long_repetition_kernels, word_kind_kernels
 MODULES = (
     kernels, *OF_MEASURES, text_kernels, document_kernels, rewrite_masks, rewrite_kernels, token_kernels, json_kernels,
-    model_kernels, unit_kernels, window_kernels, word_break_kernels,
+    model_kernels, unit_kernels, window_kernels, word_break_kernels, stop_word_kernels,
 )  # fmt: skip
 SIGNATURES = {kernel: signature for module in MODULES for kernel, signature in module.SIGNATURES.items()}
 # The kernels of each group of `curation.stages.warm_up.GROUPS`; a group that is not here has those of every run

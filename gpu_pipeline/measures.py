@@ -34,6 +34,7 @@ from gpu_pipeline.listed_words import NUM_STOP_WORDS
 from gpu_pipeline.spans import ADDRESS, BREAK, LEAD, LETTER, MASKS, RANKED, VISIBLE, WORD
 
 OF_TOPS = tuple(f"top_{n}gram_characters" for n in (2, 3, 4))  # int64: they may exceed the bytes of the text
+LARGEST = 2**31 - 1  # int32: half as many bytes as int64 come to the host
 OF_SYMBOLS = ("hash_signs", "ellipsis_characters", "ellipses", "symbols", "symbol_characters")
 # A batch takes about this much memory: masks, ranks and words of six bytes, and the measures of a document.
 BATCH_BYTES, ROW_BYTES = 10, 16 * NUM_MEASURES
@@ -331,7 +332,8 @@ def batch_bytes(names: Sequence[str]) -> int:
 def measure_batch(
     data: cp.ndarray, offsets: cp.ndarray, valid: cp.ndarray, unicode: UnicodeTables, lanes: tuple, names: Sequence[str]
 ) -> tuple[cp.ndarray, cp.ndarray]:
-    """Return the measures `names` (int64, (names, rows)), and the documents that the device could not measure.
+    """Return the measures `names` (int32, or int64 if one of OF_TOPS needs it; (names, rows)), and the documents that
+    the device could not measure.
 
     unicode, lanes   the tables of `tables` and `words.character_lanes`, on the device
     """
@@ -364,8 +366,11 @@ def measure_batch(
         if name in names:
             too_long = kinds.count_repeated(spans, REPEATED_SIZES[name], name, out)
             unsettled = cp.concatenate((unsettled, too_long))
-    result = out[cp.asarray([int(Measure[name]) for name in names])].astype(np.int64)
-    for k, name in enumerate(names):
-        if top_characters is not None and name in OF_TOPS:
-            result[k] = top_characters[OF_TOPS.index(name)]
+    result = out[cp.asarray([int(Measure[name]) for name in names])]
+    tops = [name for name in names if name in OF_TOPS]
+    if top_characters is not None and tops:
+        if valid.size and int(top_characters.max()) > LARGEST:
+            result = result.astype(np.int64)
+        for name in tops:
+            result[names.index(name)] = top_characters[OF_TOPS.index(name)]
     return result, unsettled

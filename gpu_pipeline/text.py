@@ -22,6 +22,7 @@ from curation.kernels.minhash import EMPTY
 from curation.kernels.ngram_table import TABLES_AT_ONCE, NgramTable
 from curation.kernels.ngrams import FREE
 from curation.kernels.rewrite import RewriteSteps, output_bound, plan_steps
+from curation.kernels.stop_words import TABLES_KEPT, StopWords
 from curation.kernels.tables import UnicodeTables
 from curation.kernels.word_breaks import PIECES, SCRIPTS, SPACES, TABLE
 from curation.kernels.word_lists import load_classes, load_word_lists
@@ -29,8 +30,9 @@ from curation.models.fasttext import Classifier
 from curation.models.ngrams import LanguageModel
 from gpu_pipeline import columns, document_kernels, kernels, measures, models
 from gpu_pipeline import rewrite_kernels as rewriting
+from gpu_pipeline import stop_word_kernels as counting
 from gpu_pipeline import word_break_kernels as breaking
-from gpu_pipeline.buffers import buffers_of, download, eight_byte_blocks, series_of, string_array
+from gpu_pipeline.buffers import LARGE_STRINGS, buffers_of, download, eight_byte_blocks, series_of, string_array
 from gpu_pipeline.columns import NO_LIMIT, TextColumn, device_tables, documents_of, in_batches, load_column, pieces_of
 from gpu_pipeline.device import on_device, shared
 from gpu_pipeline.normal_forms import normalised_documents
@@ -148,6 +150,54 @@ def split_words(text: "cudf.Series", words: str) -> tuple["cudf.Series", np.ndar
     return series_of(out, kernels.starts_of(sizes[rows]), text.index[: rows.size], None, text.name), cp.asnumpy(wanted)
 
 
+@on_device()
+def replace_texts(text: "cudf.Series", parts: "cudf.Series", wanted: np.ndarray) -> "cudf.Series":
+    column, chosen = load_column(text, NO_LIMIT), cp.asarray(wanted)
+    data, offsets, _ = buffers_of(parts)
+    form, form_row = documents_of(data, offsets), cp.full(len(text), -1, np.int64)
+    form_row[chosen] = cp.arange(len(parts), dtype=np.int64)
+    lengths = column.lengths.copy()
+    lengths[chosen] = offsets[1:] - offsets[:-1]
+    starts = kernels.starts_of(lengths)
+    pieces = pieces_of(starts, cp.ones(len(text), bool))
+    whole = documents_of(column.data, column.offsets)
+    merged = document_kernels.copied_documents(whole, form_row, form, starts, *pieces)
+    return series_of(
+        merged.data, starts, text.index, None if column.nulls is None else column.nulls | chosen, text.name
+    )
+
+
+@shared(TABLES_KEPT)
+def _device_stop_words(table: StopWords) -> counting.ListedWords:
+    arrays = (cp.asarray(each) for each in (table.filters, table.keys, table.starts, table.endings, table.ranks))
+    filters, keys, starts, endings, ranks = arrays
+    longest = int(table.ranks.max(initial=0)) + 1
+    return counting.ListedWords(filters, keys, starts, int(table.shift), endings, ranks, longest)
+
+
+@on_device()
+def count_stop_words(text: "cudf.Series", table: StopWords, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    result = np.zeros(len(text), np.int64), np.zeros(len(text), np.int64)
+    column, listed, own = load_column(text, NO_LIMIT), _device_stop_words(table), cp.asarray(numbers)
+    data, offsets = column.data, column.offsets
+    items = kernels.find_items(data, eight_byte_blocks(data), offsets, False, device_tables()[0][:3])
+    has_list = column.valid & (own < len(table.filters))
+    row_starts, byte_starts = cp.asnumpy(items.row_starts), cp.asnumpy(offsets)
+    scratch = row_starts * counting.WORD_BYTES + np.arange(len(row_starts)) * counting.row_bytes(listed)
+
+    def count(first: int, last: int) -> None:
+        places = int(byte_starts[first]), int(byte_starts[last]), int(row_starts[first]), int(row_starts[last])
+        starts = items.row_starts[first : last + 1] - row_starts[first]
+        counts = cp.where(has_list[first:last], starts[1:] - starts[:-1], 0)
+        pieces = measures.pieces_of(counts, kernels.PIECE)
+        found = counting.count_batch(data, items, places, starts, counts, pieces, own[first:last], listed)
+        for values, counted in zip(result, found, strict=True):
+            values[first:last] = cp.asnumpy(counted)
+
+    in_batches(scratch, column.bytes, count)
+    return result
+
+
 # Measures
 
 
@@ -206,9 +256,10 @@ def hash_text(text: "cudf.Series", max_characters: int = 0) -> np.ndarray:
 
 @on_device()
 def byte_lengths(text: "cudf.Series") -> np.ndarray:
-    _, offsets, nulls = buffers_of(text)
-    lengths = cp.asnumpy(offsets[1:] - offsets[:-1])
-    return lengths if nulls is None else np.where(cp.asnumpy(nulls), lengths, 0)
+    data, offsets, nulls = buffers_of(text)
+    lengths = offsets[1:] - offsets[:-1] if nulls is None else cp.where(nulls, offsets[1:] - offsets[:-1], 0)
+    small = lengths.astype(np.int32) if data.size < LARGE_STRINGS else lengths  # half as many bytes come to the host
+    return cp.asnumpy(small).astype(np.int64)
 
 
 @on_device()

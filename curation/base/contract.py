@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from curation.base.records import OtherRecord
     from curation.kernels.ngram_table import NgramTable
     from curation.kernels.rewrite import RewriteSteps
+    from curation.kernels.stop_words import StopWords
     from curation.models.fasttext import Classifier
     from curation.models.ngrams import LanguageModel
     from curation.reading.locations import Location
@@ -175,6 +176,19 @@ class Engine(Protocol):
         texts. Only texts that may change are returned, in order. `words` is one of
         `curation.kernels.word_breaks.WORDS`, or PIECES. A null never changes, and neither does a text whose scripts all
         put spaces between words (`scripts`)."""
+        ...
+
+    def replace_texts(self, text: Text, parts: Text, wanted: np.ndarray) -> Text:
+        """Return the texts, those where `wanted` (bool, one per text) is true replaced by `parts`: one per replaced
+        text, in order, none of them null."""
+        ...
+
+    def count_stop_words(self, text: Text, table: StopWords, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return how many different words of a list each text has, and how many of its words are in the list: two
+        int64 arrays. A word is a run of characters without white space, and is compared by case. `numbers` (int32) has
+        the number of each text's list in `table`; for the number of no list, such as NO_LIST of
+        `curation.kernels.stop_words`, both counts are 0. If `table` has endings, a Korean word of several syllables
+        also counts as its longest ending that the list has."""
         ...
 
     def measure(self, text: Text, names: Sequence[str]) -> dict[str, np.ndarray]:
@@ -351,8 +365,8 @@ ENGINE_FUNCTIONS: dict[str, tuple[str, ...]] = {
     "io": ("read_slice", "from_arrow", "to_arrow", "filter_rows", "with_columns"),
     "parquet": ("parquet_file",),
     "text": (
-        "rewrite", "split_words", "measure", "byte_lengths", "spread_bytes", "hash_text", "spread_windows", "classify",
-        "score_text", "signatures", "band_keys", "shingles", "ngram_hits",
+        "rewrite", "split_words", "replace_texts", "count_stop_words", "measure", "byte_lengths", "spread_bytes",
+        "hash_text", "spread_windows", "classify", "score_text", "signatures", "band_keys", "shingles", "ngram_hits",
     ),
     "units": ("split_units", "join_units"),
     "tokens": ("tokenize",),

@@ -29,7 +29,7 @@ LONGEST = 64  # a bit of a mask stands for this number of bytes or more
 def find(key, keys, starts, shift):
     """Return the index of a key in `keys`; -1 if `keys` does not have it."""
     bucket = key >> shift
-    for k in range(starts[bucket], starts[bucket + np.uint64(1)]):
+    for k in range(np.int64(starts[bucket]), np.int64(starts[bucket + np.uint64(1)])):
         if keys[at(k)] == key:
             return k
     return -1

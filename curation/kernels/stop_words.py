@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts words of lists by language, such as stop words. A word costs one table look-up, for any number of lists. Both
-engines call this module on the CPU.
+"""Counts words of lists by language, such as stop words. A word costs one table look-up, for any number of lists. The
+CPU engine calls the loops, and the kernels of the GPU engine call the functions for single words.
 
 A word is a maximal run of characters that are not white space, as in the measure `words`. With `endings`, a Korean word
 also counts as its longest ending that the list has: `정부는` as `는`.
 """
+
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +21,34 @@ at = np.uint64  # unsigned indices need no test for negatives
 HANGUL_FIRST, HANGUL_LAST, HANGUL_BYTES = 0xAC00, 0xD7A3, 3
 MAX_ENDING = 3  # syllables
 FILTER_WORDS = 8  # uint64 per list: 512 bits, of which a list of 20 words sets 20
+NO_LIST = np.int32(2**31 - 1)  # number of the list of a text that has none
+TABLES_KEPT = 64  # tables cached per process
 C2, E1, E2, E3 = (np.uint64(0x0101010101010101 * byte) for byte in (0xC2, 0xE1, 0xE2, 0xE3))
+
+
+@dataclass(frozen=True, eq=False)
+class StopWords:
+    """The words of several lists in one table.
+
+    keys      uint64, ascending: made from the hash of each word and the number of its list
+    starts    uint32: first bits of a key -> index of the first key with these bits
+    shift     number of bits of a key that `starts` does not use
+    filters   uint64[lists, FILTER_WORDS]: see `mix_numbers`
+    ranks     int32: position of each key's word within its list, from 0
+    endings   uint64: hashes of endings of Korean words, which count as words too; empty if they do not count
+    """
+
+    keys: np.ndarray
+    starts: np.ndarray
+    shift: np.uint64
+    filters: np.ndarray
+    ranks: np.ndarray
+    endings: np.ndarray
+
+    def arguments(self) -> tuple[Any, ...]:
+        """Return the arguments of the loop `count_stop_words` after the tables of Unicode, up to `stamps`."""
+        stamps = np.zeros(len(self.keys), np.uint32)
+        return self.filters, self.keys, self.starts, self.shift, self.endings, stamps
 
 
 @kernel
@@ -71,7 +101,7 @@ def word_end(data, i, end, pages, records, flags):
 
 
 @kernel
-def _hash(data, i, end):
+def hash_listed(data, i, end):
     """The hash of data[i:end], which is not empty."""
     state = at(end - i)
     while end - i > 8:
@@ -104,12 +134,13 @@ def hash_words(data, offsets, pages, records, flags, out, sizes):
             i = word_end(data, i, end, pages, records, flags)
             sizes[row] += 1
             if sizes[row] == 1:
-                out[row] = _hash(data, start, i)
+                out[row] = hash_listed(data, start, i)
             i = word_start(data, i, end, pages, records, flags)
 
 
 @kernel
-def _of_list(word, number):
+def key_of(word, number):
+    """The key of a word, made from its hash and the number of its list."""
     return mix64(word + np.uint64(number + 1) * GOLDEN)
 
 
@@ -118,7 +149,7 @@ def mix_numbers(words, numbers, out, filters):
     """Write the key of each listed word, made from the word's hash and the number of its list. Set a bit of `filters`
     for each word, in the row of the word's list."""
     for k in range(words.size):
-        out[k] = _of_list(words[k], numbers[k])
+        out[k] = key_of(words[k], numbers[k])
         filters[numbers[k], at(words[k] >> np.uint64(61))] |= _bit(words[k])
 
 
@@ -128,14 +159,14 @@ def _bit(word):
 
 
 @kernel
-def _may_have(word, number, filters):
+def may_have(word, number, filters):
     """Whether list `number` may have a word. This filter saves look-ups in the table of words, which exceeds the
     nearest cache."""
     return filters[number, at(word >> np.uint64(61))] & _bit(word) != np.uint64(0)
 
 
 @kernel
-def _ending(data, start, end, number, filters, endings):
+def longest_ending(data, start, end, number, filters, endings):
     """Return the hash of the longest ending of the word data[start:end] that is in `endings` and that list `number` may
     have. The ending is shorter than the word. Return 0 if there is no such ending."""
     longest = np.uint64(0)
@@ -144,8 +175,8 @@ def _ending(data, start, end, number, filters, endings):
         first -= HANGUL_BYTES
         if not HANGUL_FIRST <= utf8.decode(data, first)[0] <= HANGUL_LAST:
             break
-        word = _hash(data, first, end)
-        if _may_have(word, number, filters):
+        word = hash_listed(data, first, end)
+        if may_have(word, number, filters):
             for k in range(endings.size):
                 if endings[at(k)] == word:
                     longest = word
@@ -157,7 +188,7 @@ def count_stop_words(
     data, offsets, numbers, pages, records, flags, filters, keys, starts, shift, endings, stamps, different, occurrences
 ):
     """Count the words of each text that are in the text's stop-word list: the distinct words, and all occurrences.
-    `numbers` has the number of each text's list; a text with a number above all lists is skipped.
+    `numbers` has the number of each text's list; a text with a number above all lists is skipped, such as NO_LIST.
 
     endings  uint64: hashes of endings of Korean words, which count as words, too
     """
@@ -170,13 +201,13 @@ def count_stop_words(
         while i < end:
             start = i
             i = word_end(data, i, end, pages, records, flags)
-            word = _hash(data, start, i)
+            word = hash_listed(data, start, i)
             is_korean = endings.size > 0 and i - start > HANGUL_BYTES and 0xEA <= data[at(i - HANGUL_BYTES)] <= 0xED
             for part in range(1 + int(is_korean)):
                 if part == 1:
-                    word = _ending(data, start, i, number, filters, endings)
-                if _may_have(word, number, filters):
-                    k = find(_of_list(word, number), keys, starts, shift)
+                    word = longest_ending(data, start, i, number, filters, endings)
+                if may_have(word, number, filters):
+                    k = find(key_of(word, number), keys, starts, shift)
                     if k >= 0:
                         occurrences[row] += 1
                         if stamps[at(k)] != row + 1:

@@ -49,11 +49,20 @@ class Candidates:
         self.columns = list(columns)
         self.pending: list[pa.Table] = []
 
-    def add(self, engine: Engine, stage: int, frame: Frame, verdict: Verdict, bound: np.ndarray) -> None:
+    def add(
+        self,
+        engine: Engine,
+        stage: int,
+        frame: Frame,
+        verdict: Verdict,
+        bound: np.ndarray,
+        on_host: pa.Table | None = None,
+    ) -> None:
         """Add the documents of a frame that a stage removed. Only the texts of candidates are copied to the host.
 
-        frame  `row`, `id`, `text` and the carried columns of the removed documents
-        bound  float64: the bound that each document broke
+        frame    `row`, `id`, `text` and the carried columns of the removed documents
+        bound    float64: the bound that each document broke
+        on_host  all columns of the frame, if the host has them already
         """
         if not len(frame):
             return
@@ -64,7 +73,10 @@ class Candidates:
         is_short[smallest(reason[chosen], hashes[chosen], self.samples)] = False
         is_chosen = np.zeros(len(frame), bool)
         is_chosen[chosen] = True
-        rows = engine.to_arrow(engine.filter_rows(frame[[ROW, ID, TEXT, *self.columns]], is_chosen))
+        if on_host is None:
+            rows = engine.to_arrow(engine.filter_rows(frame[[ROW, ID, TEXT, *self.columns]], is_chosen))
+        else:
+            rows = on_host.filter(pa.array(is_chosen))
         text = pc.fill_null(rows.column(TEXT), "")
         starts = [pc.utf8_slice_codeunits(text, 0, size) for size in (GROUP_CHARACTERS, MAX_CHARACTERS)]
         columns = [

@@ -1,18 +1,68 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values of columns for rules, on the host: numbers, membership in a list, matches of a regular expression."""
+"""Values of columns for rules: numbers, membership in a list, matches of a regular expression. Columns are on the host,
+except texts, which come to the host when a rule reads them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from curation.base.contract import TEXT, Engine, Text
+
 EXPECTED = {"text": "strings", "number": "numbers", "truth": "columns of true and false"}
 NUMBER = r"^[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$"
 MARK = r"\0!"  # replaces a match with itself and one more byte
+
+
+class Texts:
+    """Texts of an engine as a column for rules. The engine counts stop words in them, and only rules that read the
+    texts bring them to the host.
+
+    make  returns the texts, one per row; called once, when they are needed
+    rows  number of texts
+    """
+
+    type = pa.large_string()
+
+    def __init__(self, engine: Engine, make: Callable[[], Text], rows: int) -> None:
+        self.engine, self._make, self._rows = engine, make, rows
+
+    def __len__(self) -> int:
+        return self._rows
+
+    @cached_property
+    def text(self) -> Text:
+        """The texts, where the engine has them."""
+        return self._make()
+
+    @cached_property
+    def on_host(self) -> pa.ChunkedArray:
+        """The texts on the host, as large_string."""
+        return self.engine.to_arrow(self.text.to_frame(TEXT)).column(TEXT)
+
+    def filter(self, mask: pa.Array) -> Texts:
+        """Return the texts where `mask` (bool) is true."""
+        rows = np.asarray(mask)
+        return Texts(
+            self.engine,
+            lambda: self.engine.filter_rows(self.text.to_frame(TEXT), rows)[TEXT],
+            int(np.count_nonzero(rows)),
+        )
+
+    def slice(self, start: int, count: int) -> Texts:
+        """Return the texts from `start` on, at most `count`."""
+        rows = max(min(self._rows - start, count), 0)
+        return self if rows == self._rows else Texts(self.engine, lambda: self.text.iloc[start : start + rows], rows)
+
+
+def on_host(column: pa.ChunkedArray | Texts) -> pa.ChunkedArray:
+    """Return a column on the host."""
+    return column.on_host if isinstance(column, Texts) else column
 
 
 def kind_of(value: object) -> str:
@@ -97,7 +147,8 @@ def count_matches(column: pa.ChunkedArray, pattern: str) -> np.ndarray:
 
 
 def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column without categories, with strings as large_string and decimals as float64."""
+    """Return a column on the host without categories, with strings as large_string and decimals as float64."""
+    column = on_host(column)
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if _is_text(column.type):

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from curation.base.errors import RecipeError, counted, near_or_nothing
-from curation.rules.columns import has_kind
+from curation.rules.columns import has_kind, on_host
 from curation.rules.grammar import DIVIDED, KEEP, NORMALIZED, OTHER, REMOVE, Rule, divided_text
 from curation.rules.languages import near_language, parse_label, same_language
 from curation.rules.listed import STOP_WORD, Listed, count_stop_words
@@ -29,7 +29,6 @@ LANGUAGE = "lang"  # a column with this in its name is a column of languages
 SHOWN_VALUES = 5  # values of a column in a message
 BOUND_FIELDS = ("min", "max", "min_count", "max_count")
 ADVICE = f"List each in rules, or give {OTHER}: {KEEP}, {REMOVE}, a listed value, or rules"
-NO_LIST = np.int32(2**31 - 1)
 EMPTY: tuple[Any, np.ndarray] = (None, np.zeros(0, np.int32))
 
 RulesOf = Callable[[str | Rule], Sequence[Rule]]
@@ -144,7 +143,7 @@ class Groups:
             raise RecipeError(
                 f"rules per {self.column}: the column holds {kind}; expected strings, integers, or true and false"
             )
-        return column.cast(kind).cast(pa.large_string())
+        return on_host(column).cast(kind).cast(pa.large_string())
 
 
 class _CheckedRule(Rule, frozen=True, kw_only=True, eq=False):
@@ -254,6 +253,8 @@ class GroupedRule(_CheckedRule, frozen=True, kw_only=True, eq=False):
     def _counts(self, columns: Mapping[str, pa.ChunkedArray]) -> np.ndarray:
         if not self.lists:
             return super()._counts(columns)
+        from curation.kernels.stop_words import NO_LIST  # loads Numba
+
         numbers = np.where(self._own(columns), self.groups.numbers_of(columns), NO_LIST)
         words, column = divided_text(columns) if self.counts_words else ("", columns[str(self.column)])
         return count_stop_words(column, self.lists, numbers, words)[self.per is not None]

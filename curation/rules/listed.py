@@ -21,12 +21,14 @@ from curation.base.arrays import text_buffers
 from curation.base.errors import InputError, RecipeError, counted, near_or_nothing
 from curation.base.system.files import commit, known_sha256
 from curation.kernels.word_breaks import SPACES, TABLE
-from curation.rules.columns import has_kind
+from curation.rules.columns import Texts, has_kind, on_host
 from curation.rules.hosts import hosts_of
 from curation.rules.list_files import MAX_SHOWN, EntryBatch, read_entries, shown_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from curation.kernels.stop_words import StopWords
 
 WORD, STOP_WORD = "word", "stop_word"
 OF_WORDS = (WORD, STOP_WORD)  # entries are words; the setting `words` of a stage may divide them
@@ -111,8 +113,7 @@ class Entries(NamedTuple):
     keys      uint64, ascending: the hash of each distinct entry
     starts    uint32: first bits of a key -> index of the first key with these bits
     lengths   int64, ascending: the lengths of entries that occur, in words or in bytes; empty for domains and values
-    filters   uint64[6, 65536] for parts: see `curation.kernels.lists.hash_folded`; uint64[lists, 8] for stop words of
-              several lists: see `curation.kernels.stop_words.mix_numbers`; else empty
+    filters   uint64[6, 65536] for parts: see `curation.kernels.lists.hash_folded`; else empty
     """
 
     keys: np.ndarray
@@ -328,7 +329,10 @@ def count_listed(column: pa.ChunkedArray, listed: Listed, words: str = "") -> np
 
 
 def count_stop_words(
-    column: pa.ChunkedArray, by_number: Mapping[int, Listed], numbers: np.ndarray | None = None, words: str = ""
+    column: pa.ChunkedArray | Texts,
+    by_number: Mapping[int, Listed],
+    numbers: np.ndarray | None = None,
+    words: str = "",
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return two arrays for a column of strings: how many different words of a list each row contains, and how many of
     its words are in the list. Both are float64, 0 for a null.
@@ -337,21 +341,27 @@ def count_stop_words(
     numbers    int32: the number of the list for each row; default: 0
     words      how the strings are divided into words. Unless spaces divide them, Korean endings are also recognised
     """
+    lists = (*((number, listed, digest_of(listed)) for number, listed in by_number.items()),)
+    table = _table(lists, words not in ("", SPACES))
+    numbers = np.zeros(len(column), np.int32) if numbers is None else numbers
+    if isinstance(column, Texts):
+        counts = column.engine.count_stop_words(column.text, table, numbers)
+    else:
+        counts = _count_in_column(column, table, numbers)
+    return counts[0].astype(np.float64), counts[1].astype(np.float64)
+
+
+def _count_in_column(column: pa.ChunkedArray, table: StopWords, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return what `Engine.count_stop_words` returns, for a column on the host."""
     from curation.kernels import stop_words
 
-    entries = _table((*((number, listed, digest_of(listed)) for number, listed in by_number.items()),))
-    numbers = np.zeros(len(column), np.int32) if numbers is None else numbers
-    endings = _endings() if words not in ("", SPACES) else np.zeros(0, np.uint64)
     different, occurrences = np.zeros(len(column), np.int64), np.zeros(len(column), np.int64)
     for start, chunk in _chunks(column):
-        data, offsets = text_buffers(chunk)
         rows = slice(start, start + len(chunk))
-        stamps = np.zeros(len(entries.keys), np.uint32)
-        keyed = entries.filters, entries.keys, entries.starts, entries.shift, endings, stamps
         stop_words.count_stop_words(
-            data, offsets, numbers[rows], *_spaces(), *keyed, different[rows], occurrences[rows]
+            *text_buffers(chunk), numbers[rows], *_spaces(), *table.arguments(), different[rows], occurrences[rows]
         )
-    return different.astype(np.float64), occurrences.astype(np.float64)
+    return different, occurrences
 
 
 @functools.cache
@@ -370,7 +380,7 @@ def _hashed(words: Sequence[str]) -> np.ndarray:
 
 
 @functools.lru_cache(LISTS_KEPT)
-def _table(lists: tuple[tuple[int, Listed, str], ...]) -> Entries:
+def _table(lists: tuple[tuple[int, Listed, str], ...], has_endings: bool) -> StopWords:
     """Return the words of several lists in one table. Each key is a hash of a word and the number of its list."""
     from curation.kernels import stop_words
 
@@ -380,14 +390,30 @@ def _table(lists: tuple[tuple[int, Listed, str], ...]) -> Entries:
     numbers = [number for number, listed, _ in lists if listed.file]
     numbers += [number for number, listed, _ in lists for _ in listed.words]
     sizes = [*map(len, parts), *[1] * len(given)]
+    owners = np.repeat(np.array(numbers, np.int64), sizes)
     keys = np.empty(len(words), np.uint64)
     filters = np.zeros((max(numbers) + 1, stop_words.FILTER_WORDS), np.uint64)
-    stop_words.mix_numbers(words, np.repeat(np.array(numbers, np.int64), sizes), keys, filters)
-    return _indexed(np.unique(keys), np.zeros(0, np.int64), filters)
+    stop_words.mix_numbers(words, owners, keys, filters)
+    keys, first = np.unique(keys, return_index=True)
+    entries = _indexed(keys, np.zeros(0, np.int64), filters)
+    endings = _endings() if has_endings else np.zeros(0, np.uint64)
+    return stop_words.StopWords(
+        keys, entries.starts, entries.shift, filters, _ranks(owners[first]).astype(np.int32), endings
+    )
+
+
+def _ranks(owners: np.ndarray) -> np.ndarray:
+    """Return for each item how many items before it have the same owner."""
+    order = np.argsort(owners, kind="stable")
+    sizes = np.unique(owners, return_counts=True)[1]
+    ranks = np.empty(len(owners), np.int64)
+    ranks[order] = np.arange(len(owners)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return ranks
 
 
 def _chunks(column: pa.ChunkedArray) -> Iterator[tuple[int, pa.LargeStringArray]]:
     """Yield pairs: the row of a chunk's first value, and the chunk as large strings, with "" for nulls."""
+    column = on_host(column)
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     start = 0

@@ -8,9 +8,8 @@ from typing import TypeVar
 
 import msgspec
 import numpy as np
-import pyarrow as pa
 
-from curation.base.contract import TEXT, Engine, Text
+from curation.base.contract import Engine, Text
 from curation.base.errors import nearest
 from curation.kernels.word_breaks import SCRIPTS, SPACES, TABLE, WORD_SPACE, WORDS, ZERO_WIDTH_SPACE
 from curation.stages.base import Stage
@@ -21,7 +20,6 @@ Split = tuple[Text, np.ndarray]  # what `Engine.split_words` returns
 # Version of the division by `scripts` and `table`, stored in indexes; 2: line ends in runs, U+1361, U+200B; 3:
 # `joined_text`
 WORDS_VERSION = 3
-MOST_SLICES = 256  # per batch: a slice of texts costs as much as a copy of about 20 KB
 # Measures of undivided texts. They are not about words, but division would change them: it adds spaces, and leaves out
 # line ends inside words.
 OF_UNSPLIT = (
@@ -75,37 +73,7 @@ def with_parts(engine: Engine, text: Text, parts: Text, wanted: np.ndarray) -> T
     """Replace the texts where `wanted` (bool, one per text) is true by `parts`, and return all texts."""
     if wanted.all() or not wanted.any():
         return parts if wanted.any() else text
-    merged = _merged(engine, text, parts, wanted).combine_chunks()
-    column = engine.from_arrow(pa.table({TEXT: merged}))[TEXT]
-    column.index = text.index
-    return column
-
-
-def split_column(engine: Engine, text: Text, words: str, split: Split | None = None) -> pa.ChunkedArray:
-    """Return what `split_words` returns, on the host. If few texts are divided, the others are not copied."""
-    return _merged(engine, text, *(split or engine.split_words(text, words)))
-
-
-def _merged(engine: Engine, text: Text, parts: Text, wanted: np.ndarray) -> pa.ChunkedArray:
-    """Return the texts on the host, each from `parts` where `wanted` is true, else from `text`."""
-    whole, own = (engine.to_arrow(column.to_frame(TEXT)).column(TEXT) for column in (text, parts))
-    return merged(whole, own, wanted)
-
-
-def merged(whole: pa.ChunkedArray, parts: pa.ChunkedArray, wanted: np.ndarray) -> pa.ChunkedArray:
-    """Replace the values of `whole` where `wanted` is true by `parts`, and return all values. If few are replaced, the
-    others are not copied."""
-    if wanted.all() or not wanted.any():
-        return parts if wanted.any() else whole
-    rows = np.flatnonzero(wanted)
-    if len(rows) > MOST_SLICES:
-        places = np.where(wanted, len(wanted) + np.cumsum(wanted) - 1, np.arange(len(wanted)))
-        return pa.chunked_array([*whole.chunks, *parts.chunks]).take(pa.array(places))
-    pieces, start = [], 0
-    for number, row in enumerate(rows.tolist()):
-        pieces += [*whole.slice(start, row - start).chunks, *parts.slice(number, 1).chunks]
-        start = row + 1
-    return pa.chunked_array([*pieces, *whole.slice(start).chunks], whole.type)
+    return engine.replace_texts(text, parts, wanted)
 
 
 def measure_words(

@@ -34,6 +34,8 @@ from curation.kernels.units import UNITS
 from curation.kernels.word_breaks import SCRIPTS, TABLE
 from curation.models.fasttext import Classifier, load_classifier
 from curation.models.ngrams import tiny_model
+from curation.rules.columns import Texts
+from curation.rules.listed import PARTICLES, STOP_WORD, Listed, count_stop_words
 from curation.tokens.tokenization import load_tokenizer
 
 NUM_DOCUMENTS = 2500
@@ -154,6 +156,8 @@ def _text_checks(engine: Engine, frame: Frame) -> Iterator[Check]:
     for name, steps in STEPS.items():
         yield f"rewrite {name}", partial(_rewritten, engine, frame, steps)
     yield "split_words", lambda: [array for words in (SCRIPTS, TABLE) for array in _split(engine, text, words)]
+    yield "replace_texts", partial(_replaced, engine, frame)
+    yield "count_stop_words", partial(_stop_words, engine, text)
     for unit in UNITS:
         yield f"split_units, join_units of {unit}s", partial(_units, engine, frame, unit)
     yield "hash_text", lambda: [engine.hash_text(text), engine.hash_text(text, 100)]
@@ -179,6 +183,21 @@ def _split(engine: Engine, text: Text, words: str) -> list[np.ndarray]:
     """Return hashes of the texts after words are split, and which texts were split."""
     split, wanted = engine.split_words(text, words)
     return [engine.hash_text(split), wanted]
+
+
+def _replaced(engine: Engine, frame: Frame) -> list[np.ndarray]:
+    """Return the texts, with the rewritten ones in place of every third one that is not null."""
+    text, wanted = frame[TEXT], np.arange(len(frame)) % 3 == 0
+    wanted &= engine.to_arrow(frame).column(TEXT).is_valid().to_numpy()
+    parts = engine.filter_rows(frame, wanted)[TEXT]
+    replaced = engine.replace_texts(text, engine.rewrite(parts, RewriteSteps(lowercase=True))[0], wanted)
+    return _text_arrays(engine.to_arrow(engine.with_columns(frame, {TEXT: replaced}))[TEXT])
+
+
+def _stop_words(engine: Engine, text: Text) -> list[np.ndarray]:
+    lists = {0: Listed(words=("the", "of", "a"), as_=STOP_WORD), 1: Listed(words=PARTICLES, as_=STOP_WORD)}
+    numbers = (np.arange(len(text)) % 3).astype(np.int32)
+    return [*count_stop_words(Texts(engine, lambda: text, len(text)), lists, numbers, words=SCRIPTS)]
 
 
 def _units(engine: Engine, frame: Frame, unit: str) -> list[np.ndarray]:

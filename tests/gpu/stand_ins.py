@@ -162,8 +162,13 @@ def eight_byte_blocks(data):
     return aligned[: data.size // 8 * 8].view(np.uint64)
 
 
-def copied(array):
-    """Between the host and the device."""
+def uploaded(array):
+    """From the host to the device."""
+    return np.array(array)
+
+
+def downloaded(array):
+    """From the device to the host."""
     return np.array(array)
 
 
@@ -384,7 +389,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
         monkeypatch.setitem(sys.modules, name, stand_in)
     buffers = load("buffers")
     vars(buffers).update({name: getattr(cpu_fallback.buffers, name) for name in HOST_BUFFERS})
-    buffers.eight_byte_blocks, buffers.upload, buffers.download = eight_byte_blocks, copied, copied
+    buffers.eight_byte_blocks, buffers.upload, buffers.download = eight_byte_blocks, uploaded, downloaded
     buffers.is_text = lambda column: pa.types.is_large_string(
         cpu_fallback.to_arrow(pd.DataFrame(column)).schema[0].type
     )

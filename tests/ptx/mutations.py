@@ -41,6 +41,8 @@ from curation.kernels.spans import new_memory
 from curation.kernels.units import UNITS
 from curation.kernels.word_breaks import PIECES, SCRIPTS, TABLE
 from curation.models.fasttext import load_classifier
+from curation.rules.columns import Texts
+from curation.rules.listed import Listed, count_stop_words
 from curation.tokens.tokenization import Tokenizer, TokenizerSpec
 from tests.conftest import frame_of
 from tests.corpus import NASTY
@@ -102,8 +104,24 @@ REASONS = [
         "eight bytes at the end of the text are read as a block or one by one, with zeros beyond it",
         {"mark_bytes": 2, "hash_items": 3, "mark_text": 3, "count_classes": 1, "measure_pieces": 3, "hash_pieces": 1,
          "mark_word_cases": 1, "check_bytes": 1, "mark_runs_of_unstable": 1, "copy_pieces": 1,
-         "compare_pieces": 1, "mark_steps": 2, "mark_bounds": 1, "write_text": 1, "find_ids": 1, "mark_json": 1,
-         "split_strings": 2, "mark_tokens": 1, "find_unspaced": 1, "mark_word_ends": 2, "write_words": 2},
+         "compare_pieces": 1, "mark_steps": 2,
+         "mark_bounds": 1, "write_text": 1, "find_ids": 1, "mark_json": 1, "split_strings": 2, "mark_tokens": 1,
+         "find_unspaced": 1, "mark_word_ends": 2, "write_words": 2, "count_in_lists": 1},
+    ),
+    Reason(
+        r"(off by one|always true), data: note_ending\(",
+        "eight bytes at the end of the text are read as one number or one by one",
+        {"count_in_lists": 2},
+    ),
+    Reason(
+        r"(off by one|never true), data: end = kernels\.end_of_item",
+        "a word ends before the limit, which is the size of the text",
+        {"count_in_lists": 2},
+    ),
+    Reason(
+        r", endings: (k \+=|note_word)",
+        "a table has all endings or none: the compiler has a loop for several",
+        {"count_in_lists": 5},
     ),
     Reason(
         r"(off by one|never true), data: .*(8 \* k|i) < data\.size",
@@ -475,6 +493,7 @@ def under_nulls(loaded: ModuleType, folder: Path) -> None:
         for unit in UNITS:
             loaded.split_units(text, unit, True)
         loaded.split_words(text, SCRIPTS)
+        count_stop_words(Texts(loaded, lambda text=text: text, len(text)), {0: Listed(words=("a",), as_="stop_word")})
 
 
 def checked_bytes(loaded: ModuleType, folder: Path) -> None:

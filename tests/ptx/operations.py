@@ -152,7 +152,8 @@ def tally_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(stand_ins, "numpy_as_cupy", numpy_as_cupy)
     monkeypatch.setattr(stand_ins, "rubbish", created(stand_ins.rubbish, 0))
-    monkeypatch.setattr(stand_ins, "copied", copied)
+    monkeypatch.setattr(stand_ins, "uploaded", copied)
+    monkeypatch.setattr(stand_ins, "downloaded", copied)
     monkeypatch.setattr(
         cpu_fallback.buffers, "buffers_of",
         lambda text: as_device(buffers_of(text)),

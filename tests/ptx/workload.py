@@ -33,6 +33,8 @@ from curation.reading import probe
 from curation.reading.inputs import Input
 from curation.reading.paths import find_files
 from curation.reading.slices import plan_slices
+from curation.rules.columns import Texts
+from curation.rules.listed import Listed, count_stop_words
 from curation.running.run import run
 from tests.conftest import frame_of
 from tests.oracle.fasttext_reference import as_bytes, model_of
@@ -48,7 +50,8 @@ WINDOW, CLOSER_SHARE = 200, 16  # of prose, a sixteenth of the anchors and of th
 SETTINGS = (
     f"JSON Lines, every step of rewriting, all {len(Measure)} measures, the language model on {MODEL_CHARACTERS:,} "
     f"characters, word {NGRAM}-grams with {PERMUTATIONS} permutations, a table of {TABLE_NGRAM}-grams, pairs of "
-    "neighbours, words of `scripts`, `table` and `pieces`, GPT-2's tokens by its own expression, then by cl100k's and "
+    "neighbours, words of `scripts`, `table` and `pieces`, three lists of stop words, GPT-2's tokens by its own "
+    "expression, then by cl100k's and "
     "o200k's, "
     f"records of windows of {WINDOW} bytes, their verdicts, nodes and windows of every {CLOSER_SHARE}th anchor and node"
 )
@@ -79,6 +82,8 @@ UNSPACED = (
     "un\u200bbelievable don'\u200bt 中\u200b\u200b国.\u200bภา\u200bษา a" + "\u200b" * 5 + "b 中" + "\u200b" * 5 + "国",
     "ሰላም፡ለዓለም፡፡ነው። a\u1361b 中\u1361(c",
 )
+STOP_WORDS = ("the", "of", "and", "in"), ("re", "con", "a", "mo", "ti"), ("정부는", "는", "다", "에서", "습니다")
+KOREAN = ("정부는 사람을 돕는다", "학교에서 있습니다 🙂다 é는 는", "정부는 정부는")
 SYLLABLES = ("a", "in", "the", "re", "con", "ter", "mo", "ti", "os", "qu", "el", "ba", "den", "sul", "fa", "gri")
 
 
@@ -237,6 +242,22 @@ def divided(engine: ModuleType, texts: Sequence[str], folder: Path) -> list[Any]
     return results
 
 
+def counted_words(engine: ModuleType, texts: Sequence[str], folder: Path) -> list[Any]:
+    """The stop words of three lists, the last of them Korean words and endings, and of no list."""
+    text = frame_of(engine, [*texts, *KOREAN])[TEXT]
+    lists = {number: Listed(words=words, as_="stop_word") for number, words in enumerate(STOP_WORDS)}
+    numbers = np.arange(len(text), dtype=np.int32) % (len(lists) + 1)
+    numbers[-len(KOREAN) :] = len(lists) - 1
+    return [*count_stop_words(Texts(engine, lambda: text, len(text)), lists, numbers, words=SCRIPTS)]
+
+
+def replaced(engine: ModuleType, texts: Sequence[str], folder: Path) -> list[Any]:
+    """The texts with others in place of every third one."""
+    text, others = (frame_of(engine, each)[TEXT] for each in ([*texts], [f"{each} é" for each in texts[::3]]))
+    found = engine.replace_texts(text, others, np.arange(len(texts)) % 3 == 0)
+    return [engine.to_arrow(found.to_frame(TEXT)).column(TEXT).to_pylist()]
+
+
 def cut_units(engine: ModuleType, texts: Sequence[str], folder: Path) -> list[Any]:
     """The units of each kind, and the texts without every third one."""
     frame, results = frame_of(engine, list(texts)), []
@@ -283,6 +304,8 @@ CALLS: dict[str, Callable[[ModuleType, Sequence[str], Path], list[Any]]] = {
     "tokens by o200k's expression": lambda engine, texts, folder: tokens(engine, texts, O200K),
     "windows": window_records,
     "words": divided,
+    "stop words": counted_words,
+    "replaced texts": replaced,
     "units": cut_units,  # the last: it launches kernels of measures several times
 }
 
@@ -301,6 +324,7 @@ FUNCTIONS = {
     "tokens": "tokens, GPT-2's expression",
     "tokens by cl100k's expression": "tokens, cl100k's expression",
     "tokens by o200k's expression": "tokens, o200k's expression",
+    "stop words": "stop words of a list per document",
     "windows": f"repeated spans: records and verdicts, {WINDOW} bytes",
 }
 

@@ -12,8 +12,10 @@ import pyarrow as pa
 import pytest
 
 import curation
+from curation.base.contract import TEXT
 from curation.base.errors import RecipeError
 from curation.recipes.recipe import convert_recipe
+from curation.rules.columns import Texts
 from curation.rules.decide import expand_rules
 from curation.rules.listed import (
     PARTICLES,
@@ -25,7 +27,7 @@ from curation.rules.listed import (
     store,
 )
 from curation.stages.invoke import apply_stage
-from tests.conftest import table_of
+from tests.conftest import frame_of, table_of
 from tests.corpus import NASTY, real_documents
 from tests.runs import assert_refused
 
@@ -44,6 +46,15 @@ def counted(text: str | None, words: tuple[str, ...]) -> tuple[int, int]:
 
 def column_of(texts: list[Any]) -> pa.ChunkedArray:
     return pa.chunked_array([pa.array(texts[:3], pa.string()), pa.array(texts[3:], pa.string())])
+
+
+def counts_of(engine: ModuleType, texts: list[Any], *arguments: Any, **settings: Any) -> list[np.ndarray]:
+    """The counts by an engine, which are those of a column on the host."""
+    frame = frame_of(engine, texts)
+    found = count_stop_words(Texts(engine, lambda: frame[TEXT], len(frame)), *arguments, **settings)
+    expected = count_stop_words(column_of(texts), *arguments, **settings)
+    np.testing.assert_array_equal(found, expected, strict=True)
+    return found
 
 
 def made(count: int) -> list[str | None]:
@@ -67,12 +78,12 @@ def made(count: int) -> list[str | None]:
     return [*rows, *(f" {row.strip()}" for row in rows[:50]), *(row.strip() for row in rows[:50]), None]
 
 
-def test_words_are_counted_as_plain_python_counts_them():
+def test_words_are_counted_as_plain_python_counts_them(engine: ModuleType):
     texts = [*made(300), *[text for text in NASTY if len(text or "") < 10_000], *real_documents(5)]
     chance = random.Random(1)
     numbers = np.array([chance.choice((0, 1, 2, 7, 9)) for _ in texts], np.int32)
     lists = {number: Listed(words=words, as_="stop_word") for number, words in LISTS.items()}
-    different, occurrences = count_stop_words(column_of(texts), lists, numbers)
+    different, occurrences = counts_of(engine, texts, lists, numbers)
     expected = [counted(text, LISTS.get(number, ())) for text, number in zip(texts, numbers.tolist(), strict=True)]
     assert list(zip(different.tolist(), occurrences.tolist(), strict=True)) == expected
     assert max(expected) > (4, 10)
@@ -180,11 +191,11 @@ def test_words_are_those_of_the_filter(engine: ModuleType, words: str, kept: lis
         assert engine.to_arrow(found).column("row").to_pylist() == kept, rules
 
 
-def test_long_lists_do_not_mix():
+def test_long_lists_do_not_mix(engine: ModuleType):
     """Lists so long that every word passes the filter of bits."""
     lists = {number: Listed(words=tuple(f"w{number}{k}" for k in range(3000)), as_="stop_word") for number in (1, 2)}
     texts = [" ".join(lists[1].words[:40])] * 2
-    different, occurrences = count_stop_words(column_of(texts), lists, np.array([1, 2], np.int32))
+    different, occurrences = counts_of(engine, texts, lists, np.array([1, 2], np.int32))
     assert different.tolist() == occurrences.tolist() == [40, 0]
 
 
@@ -210,7 +221,7 @@ def test_endings_of_korean_words_count_as_words(engine: ModuleType, tmp_path: Pa
             assert found == [*(counts[place] for counts in texts.values()), 0], words
 
 
-def test_endings_are_found_as_plain_python_finds_them():
+def test_endings_are_found_as_plain_python_finds_them(engine: ModuleType):
     chance = random.Random(5)
     endings = (*PARTICLES, *VERB_ENDINGS)
     words = (*chance.sample(endings, 30), "정부", "학교에서")
@@ -221,8 +232,8 @@ def test_endings_are_found_as_plain_python_finds_them():
         known = (word[-count:] for count in (3, 2, 1) if len(word) > count)
         return next((part for part in known if part in endings and part in words), "")
 
-    column = pa.chunked_array([[" ".join(text) for text in made]], pa.large_string())
-    different, all_of_them = count_stop_words(column, {0: Listed(words=words, as_="stop_word")}, words="scripts")
+    texts = [" ".join(text) for text in made]
+    different, all_of_them = counts_of(engine, texts, {0: Listed(words=words, as_="stop_word")}, words="scripts")
     expected = [[word for word in [*text, *map(ending, text)] if word in words] for text in made]
     assert different.tolist() == [len({*text}) for text in expected] and max(different) > 6
     assert all_of_them.tolist() == [len(text) for text in expected]

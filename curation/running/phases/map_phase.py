@@ -306,8 +306,9 @@ def _note_removed(
         names += [TEXT, *(name for name in schema.names if name in known and name not in (ROW, ID, TEXT))]
     gone = task.engine.filter_rows(frame[list(dict.fromkeys([*names, TEXT, *task.columns]))], dropped)
     bound = verdict.broken_bounds()[dropped]
-    notes.candidates.add(task.engine, stage, gone, verdict, bound)
     rows = task.engine.to_arrow(gone[names])
+    has_all = {TEXT, *task.columns} <= {*names}
+    notes.candidates.add(task.engine, stage, gone, verdict, bound, rows if has_all else None)
     columns = {name: rows.column(name) for name in names}
     columns |= {name: values.filter(pa.array(dropped)) for name, values in outcome.columns.items()}
     columns |= {

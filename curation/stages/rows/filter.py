@@ -13,9 +13,10 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from curation.base.contract import ID, TEXT, Engine, Frame
+from curation.base.contract import ID, TEXT, Engine, Frame, Text
 from curation.base.errors import RecipeError, nearest
 from curation.base.measures import Measure
+from curation.rules.columns import Texts
 from curation.rules.decide import Rule, Verdict, decide, expand_rules
 from curation.rules.grammar import DIVIDED, NORMALIZED
 from curation.rules.groups import GroupedRule, groups_in, of_all_documents
@@ -33,7 +34,7 @@ from curation.stages.outcome import Outcome, StageCount
 from curation.stages.rows.normalized import COUNTS, Normalized, normalize
 from curation.stages.rows.scripts import OF_WORDS, count_unlisted
 from curation.stages.rows.token_counts import check_tokenizer, check_use, measured, tokenizer_files
-from curation.stages.words import Split, check_words, divides, kernels_of, merged, split_column, split_words
+from curation.stages.words import Split, check_words, divides, kernels_of, split_words, with_parts
 
 COUNTED = ("characters", "unspaced_characters")  # of all documents; their ratio tells whether rules on words make sense
 
@@ -207,19 +208,30 @@ class Filter(RowStage, frozen=True, kw_only=True, dict=True, tag="filter"):
         edited: Normalized,
         split: Split | None = None,
     ) -> dict[str, pa.ChunkedArray]:
-        """Return the columns that the rules need, on the host. Among the columns are texts divided into words, for
-        lists, and normalized texts."""
+        """Return the columns that the rules need. Among them are texts divided into words, for lists, and normalized
+        texts. Texts come to the host only if a rule reads them."""
         columns = _columns(engine, frame, rules)
         if divides(self.words) and any(rule.looks_for_words(columns) for rule in rules):
-            columns[DIVIDED[self.words]] = split_column(engine, frame[TEXT], self.words, split)
+            columns[DIVIDED[self.words]] = Texts(engine, lambda: self._divided(engine, frame[TEXT], split), len(frame))
         for name, key in NORMALIZED.items():
             if edited and name in columns:
-                text = edited[0] if name == TEXT else split_words(engine, edited[0], self.words)
-                columns[key] = merged(columns[name], engine.to_arrow(text.to_frame(TEXT)).column(TEXT), edited[1])
+                columns[key] = _normalized_texts(engine, columns[name], self.words if name != TEXT else "", edited)
         return columns
+
+    def _divided(self, engine: Engine, text: Text, split: Split | None) -> Text:
+        return with_parts(engine, text, *split) if split else split_words(engine, text, self.words)
 
     def warnings(self, count: StageCount) -> list[str]:
         return [f"{count.name}: {line}" for line in list_warnings(self.expanded, self.words)]
+
+
+def _normalized_texts(engine: Engine, texts: Texts, words: str, edited: tuple[Text, np.ndarray]) -> Texts:
+    """Return texts with those of `edited` in place of the ones that they were made from, divided as `texts` are."""
+    return Texts(
+        engine,
+        lambda: with_parts(engine, texts.text, split_words(engine, edited[0], words), edited[1]),
+        len(texts),
+    )
 
 
 def _normalized(rules: Sequence[Rule]) -> list[Rule]:
@@ -228,7 +240,7 @@ def _normalized(rules: Sequence[Rule]) -> list[Rule]:
 
 
 def _columns(engine: Engine, frame: Frame, rules: Sequence[Rule]) -> dict[str, pa.ChunkedArray]:
-    """Return the columns that the rules need, on the host; none if all rules are on measures."""
+    """Return the columns that the rules need; none if all rules are on measures."""
     columns = {}
     for rule in rules:
         for name in rule.columns:
@@ -244,6 +256,8 @@ def _column(engine: Engine, frame: Frame, name: str, rule: Rule) -> pa.ChunkedAr
         raise RecipeError(f"rule {rule.name}: no column {name!r} in the documents{hint}")
     if names.count(name) > 1:
         raise RecipeError(f"rule {rule.name}: {names.count(name)} columns named {name!r}; drop or rename all but one")
+    if name == TEXT:
+        return Texts(engine, lambda: frame[TEXT], len(frame))
     try:
         return engine.to_arrow(frame[[name]]).column(0)
     except pa.ArrowException as error:  # Python objects of several types

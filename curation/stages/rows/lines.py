@@ -42,7 +42,7 @@ from curation.stages.base import Function, RowStage, ShownRules, Stage, counts_l
 from curation.stages.outcome import Outcome, StageCount
 from curation.stages.rows.language import labels_of
 from curation.stages.rows.token_counts import check_tokenizer, check_use, measured, tokenizer_files
-from curation.stages.words import check_words, divides, kernels_of, split_column
+from curation.stages.words import check_words, divides, kernels_of, split_words
 
 MAX_CHARACTERS = 1000  # of a unit that language identification reads, as in the stage `language`
 TOO_MUCH = "too_much_removed"
@@ -191,7 +191,8 @@ class Lines(RowStage, frozen=True, kw_only=True, dict=True, tag="lines"):
         if any(rule.columns for rule in rules):
             columns[TEXT] = engine.to_arrow(units.frame).column(TEXT)
         if divides(self.words) and any(rule.looks_for_words(columns) for rule in rules):
-            columns[DIVIDED[self.words]] = split_column(engine, units.frame[TEXT], self.words)
+            divided = split_words(engine, units.frame[TEXT], self.words)
+            columns[DIVIDED[self.words]] = engine.to_arrow(divided.to_frame(TEXT)).column(TEXT)
         languages = self._languages
         names = [name for name in self.measures if name != REPEATS and name not in languages]
         names += ["words"] * (REPEATS in self.measures or "words" in self.max_removed)
