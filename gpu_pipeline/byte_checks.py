@@ -60,8 +60,6 @@ def faulty_bits(data, blocks, borders, origin, start, end, i):
 def is_unstable_at(data, i, form_flag, pages, records, flags, combining):
     """Whether a character that is not stable (`curation.kernels.normalization`) starts at `i`. The bytes of null rows
     may have any value."""
-    if byte_at(data, i) < 0x80:
-        return False
     record, _ = record_at(data, i, pages, records)
     return record >= 0 and not is_stable(record, form_flag, flags, combining)
 
@@ -75,15 +73,17 @@ def instability(data, borders, origin, i, form_flag, pages, records, flags, comb
     RUN_END     it is the last one
     FAILS       the quick check (UAX #15) fails at it
     """
-    record, _ = record_at(data, i, pages, records)
+    code_point, width = utf8.decode(data, i)
+    record = utf8.record_of(pages, records, code_point)
     found = FAILS if int(flags[at(record)]) & form_flag else 0
-    before = i if is_border(borders, origin, i) else utf8.start_of(data, max(i - 4, 0), i)
-    if before == i or not is_unstable_at(data, before, form_flag, pages, records, flags, combining):
-        found |= RUN_START
-    elif 0 < int(combining[at(record)]) < int(combining[at(record_at(data, before, pages, records)[0])]):
-        found |= FAILS
-    after = i + utf8.lead_width(byte_at(data, i))
-    if is_border(borders, origin, after):
-        return found | RUN_END
-    is_last = not is_unstable_at(data, after, form_flag, pages, records, flags, combining)
-    return found | RUN_END if is_last else found
+    is_first = is_border(borders, origin, i)
+    if not is_first:
+        before = utf8.record_of(pages, records, utf8.decode(data, utf8.start_of(data, max(i - 4, 0), i))[0])
+        is_first = is_stable(before, form_flag, flags, combining)
+        if 0 < int(combining[at(record)]) < int(combining[at(before)]):
+            found |= FAILS
+    is_last = is_border(borders, origin, i + width)
+    if not is_last:
+        after = utf8.record_of(pages, records, utf8.decode(data, i + width)[0])
+        is_last = is_stable(after, form_flag, flags, combining)
+    return found | (RUN_START if is_first else 0) | (RUN_END if is_last else 0)

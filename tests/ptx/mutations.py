@@ -101,9 +101,9 @@ REASONS = [
         r", (form_)?(data|blocks): .*(block|_bits\(|_word\(|hash_span|lane_bytes|find_token|elif by_char|solid\[)",
         "eight bytes at the end of the text are read as a block or one by one, with zeros beyond it",
         {"mark_bytes": 2, "hash_items": 3, "mark_text": 3, "count_classes": 1, "measure_pieces": 3, "hash_pieces": 1,
-         "mark_word_cases": 1, "check_bytes": 1, "copy_pieces": 1, "compare_pieces": 1, "mark_steps": 2,
-         "mark_bounds": 1, "write_text": 1, "find_ids": 1, "mark_json": 1, "split_strings": 2, "mark_tokens": 1,
-         "find_unspaced": 1, "mark_word_ends": 2, "write_words": 2},
+         "mark_word_cases": 1, "check_bytes": 1, "mark_runs_of_unstable": 1, "copy_pieces": 1,
+         "compare_pieces": 1, "mark_steps": 2, "mark_bounds": 1, "write_text": 1, "find_ids": 1, "mark_json": 1,
+         "split_strings": 2, "mark_tokens": 1, "find_unspaced": 1, "mark_word_ends": 2, "write_words": 2},
     ),
     Reason(
         r"(off by one|never true), data: .*(8 \* k|i) < data\.size",
@@ -118,7 +118,7 @@ REASONS = [
     Reason(
         r", (offsets|item_starts): ",
         "a launch has documents",
-        {"count_urls": 2, "measure_lines": 4, "check_bytes": 2, "find_unnormalised": 2, "find_lines": 2,
+        {"count_urls": 2, "measure_lines": 4, "check_bytes": 2, "mark_runs_of_unstable": 2, "find_lines": 2,
          "mark_sentence_starts": 2, "find_unspaced": 2},
     ),
     Reason(
