@@ -31,9 +31,12 @@ HOST_RATES = {
 }
 OTHER_RATE = 276  # intermediate files, digests, joining of tokens (benchmarks/LOG.md, profile of the whole job)
 COPY_RATE = 11_500  # MB per second of one processor, from memory into other memory, measured under load (2026-11-23)
-# MB of text per second of one processor while a GPU computes: reading a file into memory, NFC of text in 22 languages,
-# copying results into memory; measured with one H100 (docs/gpu.md)
-FEED_RATES = {"parse": 600, "rewrite": 700, "tokens": 1_900, "substring_dedup": 460}
+# MB of text per second of one processor while a GPU computes: reading a file into memory, copying results into memory;
+# measured with one H100 (docs/gpu.md)
+FEED_RATES = {"parse": 600, "tokens": 1_900, "substring_dedup": 460}
+# The same for NFC of text in 22 languages: `normalize_spans`, which gets a 400th of the text; measured under load on a
+# machine without a GPU (2026-11-29)
+NFC_RATE = 11_600
 # MB of text per second of the kernels of one H200: the lower end of a model. tests/ptx/test_profile.py checks that
 # these are the numbers of tests/ptx/model.py
 DEVICE_RATES = {
@@ -52,7 +55,7 @@ DEVICE_RATES = {
 }
 # Milliseconds of Python per batch, by the same model: launches, their arrays, operations of CuPy, and waits. Threads of
 # a process share one interpreter, so these times add up. With one H100, the steps without a rate in FEED_RATES took 8
-# to 17 times as long.
+# to 17 times as long; rewriting with NFC of spans, which has not run on a device, is assumed to do so too.
 BATCH_MILLISECONDS = {
     "parse": 0.722,
     "rewrite": 3.18,
@@ -192,6 +195,7 @@ def engine_times(engine: str, work: RunWork, measured: dict[str, float] | None =
     on_host = [step for step in (*work.steps, *work.on_host) if step not in on_device and step in HOST_RATES]
     rates_of_host = [OTHER_RATE, *(HOST_RATES[step] for step in on_host)]
     rates_of_host += [FEED_RATES[step] for step in on_device if step in FEED_RATES]
+    rates_of_host += [NFC_RATE] if "rewrite" in on_device else []
     rates_of_host += [] if "parse" in on_device else [HOST_RATES["read"]]
     host = sum(megabytes / rate for rate in rates_of_host)
     if not on_device:
