@@ -67,14 +67,14 @@ def _replaced(text: DocumentBytes, spans: Spans, normal: NormalSpans) -> tuple[c
     is_first, is_last = cp.ones(rows.size, bool), cp.ones(rows.size, bool)
     is_first[1:] = rows[1:] != rows[:-1]
     is_last[:-1] = is_first[1:]
-    befores = cp.empty_like(stops)
-    befores[1:] = stops[:-1]
-    befores[is_first] = text.offsets[rows[is_first]]
+    gaps = cp.empty_like(stops)
+    gaps[1:] = stops[:-1]
+    gaps[is_first] = text.offsets[rows[is_first]]
     # Three parts for each span: the text before it, the span, and after the last span the rest of the document
     shape = rows.size, 3
     sources, sizes, form = cp.zeros(shape, np.int64), cp.zeros(shape, np.int64), cp.full(shape, -1, np.int64)
-    sources[:, 0], sources[:, 2] = befores, stops
-    sizes[:, 0], sizes[:, 1] = starts - befores, cp.asarray(np.diff(normal.offsets) - 1)[changed]
+    sources[:, 0], sources[:, 2] = gaps, stops
+    sizes[:, 0], sizes[:, 1] = starts - gaps, cp.asarray(np.diff(normal.offsets) - 1)[changed]
     sizes[:, 2] = cp.where(is_last, text.offsets[rows + 1] - stops, 0)
     form[:, 1] = changed
     items = documents_of(upload(normal.data), cp.asarray(normal.offsets))

@@ -2,8 +2,8 @@
 """The steps of a rewrite, and their plan for kernels.
 
 The order inside a stage is fixed: Unicode form, markup, control, characters, lower case, white space. A step does not
-see characters that an earlier step deleted. The Unicode form comes first: engines select the few documents that can
-change (UAX #15 quick check), and `curation.kernels.normalization` normalises them on the host.
+see characters that an earlier step deleted. The Unicode form comes first: engines find the spans that can change, and
+`curation.kernels.normalization` normalises these on the host.
 """
 
 from typing import NamedTuple
