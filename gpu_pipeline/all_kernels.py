@@ -42,7 +42,7 @@ SIGNATURES = {kernel: signature for module in MODULES for kernel, signature in m
 OF_EVERY_RUN = _of(kernels, text_kernels, document_kernels)
 OF_GROUPS = {
     "json_lines": (*_of(json_kernels), token_kernels.place_pieces),
-    "rewrite": _of(rewrite_masks, rewrite_kernels),
+    "rewrite": (*_of(rewrite_masks, rewrite_kernels), model_kernels.count_bits),
     "measures": _of(*OF_MEASURES),
     "words": _of(word_break_kernels),
     "language": _of(model_kernels),
@@ -50,6 +50,7 @@ OF_GROUPS = {
     "units": _of(unit_kernels, measure_kernels),
     "span_records": _of(window_kernels),
     "listed": _of(token_kernels),
+    "lists": _of(stop_word_kernels),
 }
 
 

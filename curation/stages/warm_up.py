@@ -226,13 +226,16 @@ def _listed(engine: Engine) -> None:
 
 
 def _lists(engine: Engine) -> None:
-    from curation.rules.listed import WAYS, Listed, count_listed
+    from curation.rules.columns import Texts
+    from curation.rules.listed import STOP_WORD, WAYS, Listed, count_listed, count_stop_words
 
     with system_folder() as folder:
         path = folder / "list"
         path.write_text("a.org\n")
         for way in WAYS:
             count_listed(pa.chunked_array([TEXTS], pa.large_string()), Listed(file=str(path), as_=way))
+        texts = Texts(engine, lambda: _text(engine), len(TEXTS))
+        count_stop_words(texts, {0: Listed(file=str(path), as_=STOP_WORD)})
 
 
 GROUPS: dict[str, Callable[[Engine], None]] = {  # the longest first
