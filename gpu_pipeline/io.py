@@ -17,7 +17,6 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from curation.base.arrays import as_one_array
 from curation.base.contract import ID, ROW, TEXT, Batch
 from curation.reading import lines, read_documents
 from curation.reading.documents import Documents
@@ -27,7 +26,7 @@ from curation.reading.locations import Location, shifted
 from curation.reading.slice_documents import groups_of
 from curation.reading.source_files import FileRange, Slice, SourceFile
 from curation.reading.urls import is_remote
-from gpu_pipeline import text_kernels
+from gpu_pipeline import host_memory, text_kernels
 from gpu_pipeline.buffers import buffers_of, eight_byte_blocks, is_text, string_array, uploaded
 from gpu_pipeline.device import column_bytes, is_lost, on_device, reserved
 from gpu_pipeline.json_lines import parse_lines
@@ -41,6 +40,7 @@ MAX_GROUPS_SHARE = 2  # of a batch; the host reads larger row groups, since it c
 
 
 def read_slice(input_slice: Slice, batch_bytes: int) -> Iterator[Batch]:
+    host_memory.prepare(batch_bytes)
     if all(format_of(file_range.file).is_plain_lines(file_range.file) for file_range in input_slice.ranges):
         yield from _read_lines(input_slice, batch_bytes)
         return
@@ -241,7 +241,7 @@ def from_arrow(table: pa.Table) -> cudf.DataFrame:
     texts, others = {}, {}
     for field, column in zip(table.schema, table.columns, strict=True):
         if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
-            texts[field.name] = as_one_array(column.cast(pa.large_string()))
+            texts[field.name] = column.cast(pa.large_string())
         elif pa.types.is_fixed_size_list(field.type):  # cuDF has no such lists
             others[field.name] = column.cast(pa.list_(field.type.value_type))
         else:

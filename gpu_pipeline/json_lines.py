@@ -14,7 +14,7 @@ from curation.kernels import jsonl
 from curation.reading import lines
 from curation.reading.documents import Documents
 from curation.reading.source_files import SourceFile
-from gpu_pipeline.buffers import eight_byte_blocks, series_of, upload
+from gpu_pipeline.buffers import download, eight_byte_blocks, series_of, upload
 from gpu_pipeline.device import on_device
 from gpu_pipeline.json_kernels import BlockLines, find_lines
 
@@ -46,7 +46,7 @@ def parse_lines(
         return lines.parse_lines(data, count, offset, file, first_row, first_line)
     try:
         block = _find(data, file)
-        starts, status = cp.asnumpy(block.starts), cp.asnumpy(block.status).copy()
+        starts, status = download(block.starts), download(block.status)
         is_plain = status == jsonl.PLAIN
         others = lines.parse_others(data, starts, status, offset, file, first_row, first_line)
         rows = first_row - 1 + np.cumsum(status != jsonl.BLANK)[is_plain]

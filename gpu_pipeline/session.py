@@ -23,6 +23,7 @@ from curation.base.system.cluster import connect
 from curation.base.system.sessions import LocalExecutor, TaskSession
 from curation.base.system.toolchain import driver_release
 from gpu_pipeline.device import BATCH_SHARE, memory
+from gpu_pipeline.host_memory import session_of
 
 LIBRARIES = (cudf, cp, rmm, pyarrow, numba, numba_cuda, dask)
 
@@ -70,7 +71,7 @@ def open_session(workers: int, scheduler: str) -> Iterator[TaskSession]:
     if scheduler in ("threads", "auto"):
         memory()
         _warn_of_idle_devices(cp.cuda.runtime.getDeviceCount() - 1)
-        with ThreadPoolExecutor(workers) as pool:
+        with session_of(workers), ThreadPoolExecutor(workers) as pool:
             yield TaskSession(LocalExecutor(pool, workers))
         return
     if scheduler == "processes":

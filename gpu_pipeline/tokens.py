@@ -14,7 +14,7 @@ import numpy as np
 
 from curation.kernels.bpe import TokenTable
 from curation.tokens.tokenization import sample_of
-from gpu_pipeline import kernels, token_kernels
+from gpu_pipeline import host_memory, kernels, token_kernels
 from gpu_pipeline.buffers import buffers_of, download, eight_byte_blocks, string_array
 from gpu_pipeline.device import on_device, out_of_memory, shared, warn_of_short_memory
 from gpu_pipeline.token_kernels import Pieces
@@ -122,7 +122,7 @@ def _tokenize_batch(
     opens = cp.isin(long, pieces.rows) if bos != token_kernels.NO_ID else cp.zeros(long.size, bool)
     for first, host_ids in zip(cp.asnumpy(starts[long] + opens).tolist(), merged.on_host.values(), strict=True):
         out[first : first + len(host_ids)] = cp.asarray(host_ids)
-    sizes = cp.asnumpy(lengths).astype(np.int32)
+    sizes = download(lengths.astype(np.int32))
     added = sum(int(tokenizer.is_special[token]) for token in (bos, eod) if token != token_kernels.NO_ID)
     if int(tables.is_special[out].sum()) != added * np.count_nonzero(sizes):
         return None
@@ -137,7 +137,7 @@ def _in_batches(text: "cudf.Series", tokenizer: "Tokenizer") -> tuple[np.ndarray
     data, offsets, _ = buffers_of(text)
     byte_starts = cp.asnumpy(offsets)
     first, limit = 0, BATCH_BYTES
-    batches = [(np.zeros(0, tokenizer.dtype), np.zeros(0, np.int32))]
+    batches: list[tuple[np.ndarray, np.ndarray]] = []
     while first < len(text):
         last = kernels.batch_end(byte_starts, first, limit)
         if byte_starts[last] - byte_starts[first] > MAX_BYTES:  # one document
@@ -154,7 +154,9 @@ def _in_batches(text: "cudf.Series", tokenizer: "Tokenizer") -> tuple[np.ndarray
         else:
             batches.append(_tokenize_on_host(text.iloc[first:last], tokenizer) if batch is None else batch)
             first = last
-    ids, lengths = map(np.concatenate, zip(*batches, strict=True))
+    if not batches:
+        return np.zeros(0, tokenizer.dtype), np.zeros(0, np.int32)
+    ids, lengths = map(host_memory.joined, zip(*batches, strict=True))
     return ids, lengths
 
 

@@ -160,11 +160,6 @@ def eight_byte_blocks(data):
     return aligned[: data.size // 8 * 8].view(np.uint64)
 
 
-def copied(array):
-    """Between the host and the device."""
-    return np.array(array)
-
-
 def rubbish(shape, dtype):
     array = np.empty(shape, dtype)
     array.view(np.uint8).fill(0xA5)
@@ -194,6 +189,8 @@ def numpy_as_cupy() -> ModuleType:
         getDeviceProperties=lambda number: {"name": b"Made GPU"},
         memGetInfo=lambda: (TOTAL_BYTES // 4, TOTAL_BYTES),
         deviceGetAttribute=lambda attribute, device: 1,
+        hostRegister=lambda ptr, size, flags: None,
+        hostUnregister=lambda ptr: None,
         deviceSynchronize=lambda: None,
         cudaDevAttrMemoryPoolsSupported=115,
     )
@@ -365,9 +362,19 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
         ("numba_cuda", SimpleNamespace(__name__="numba_cuda", __version__="0")),  # only its version is asked for
     ):
         monkeypatch.setitem(sys.modules, name, stand_in)
+    host_memory = load("host_memory")
+    monkeypatch.setitem(sys.modules, "gpu_pipeline.host_memory", host_memory)
+    monkeypatch.setattr(gpu_pipeline, "host_memory", host_memory, raising=False)
     buffers = load("buffers")
     vars(buffers).update({name: getattr(cpu_fallback.buffers, name) for name in HOST_BUFFERS})
-    buffers.eight_byte_blocks, buffers.upload, buffers.download = eight_byte_blocks, copied, copied
+    buffers.eight_byte_blocks, buffers.upload = eight_byte_blocks, lambda *parts: np.concatenate(parts)
+
+    def download(array, out=None):
+        out = host_memory.empty(array.shape, array.dtype) if out is None else out
+        out[...] = array
+        return out
+
+    buffers.download = download
     buffers.is_text = lambda column: pa.types.is_large_string(
         cpu_fallback.to_arrow(pd.DataFrame(column)).schema[0].type
     )
