@@ -167,6 +167,11 @@ def empty(shape: int | tuple[int, ...], dtype: np.typing.DTypeLike) -> np.ndarra
     return np.empty(shape, kind) if memory is None else memory.view(kind).reshape(shape)
 
 
+def empty_bytes(size: int) -> np.ndarray:
+    """Return an uninitialised array of bytes (uint8), as `empty` does."""
+    return empty(size, np.uint8)
+
+
 def locked_parts(array: np.ndarray) -> list[tuple[int, int]] | None:
     """Return the start and the size, in bytes, of the parts of a contiguous array that lie in one page-locked piece
     each, since CUDA copies no bytes across the end of a piece. Return None if the array is not page-locked."""

@@ -8,7 +8,6 @@ transfer per batch; they report exactly which records are not documents.
 
 import logging
 from collections.abc import Iterator
-from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import cudf
@@ -29,7 +28,7 @@ from curation.reading.urls import is_remote
 from gpu_pipeline import host_memory, text_kernels
 from gpu_pipeline.buffers import buffers_of, eight_byte_blocks, is_text, string_array, uploaded
 from gpu_pipeline.device import column_bytes, is_lost, on_device, reserved
-from gpu_pipeline.json_lines import parse_lines
+from gpu_pipeline.json_lines import parse_block
 
 log = logging.getLogger(__name__)
 
@@ -100,18 +99,16 @@ def _read_lines(input_slice: Slice, batch_bytes: int) -> Iterator[Batch]:
 
 def _read_file(file_range: FileRange, batch_bytes: int, row: int, number: int, is_marked: bool) -> Iterator[Batch]:
     start = [Location(row, number, 0)] if is_marked else []
-    with ExitStack() as memory:
+    for documents in lines.read_jsonl(file_range, batch_bytes, _parse, host_memory.empty_bytes):
+        batch = _as_batch(documents, row, number)
+        yield batch._replace(locations=[*start, *batch.locations])
+        del batch, documents
+        start = []
 
-        def parse(data: np.ndarray, *arguments: Any) -> Documents:
-            memory.enter_context(reserved(data.size))  # until the batch is done
-            return parse_lines(data, *arguments)
 
-        for documents in lines.read_jsonl(file_range, batch_bytes, parse):
-            batch = _as_batch(documents, row, number)
-            yield batch._replace(locations=[*start, *batch.locations])
-            del batch, documents
-            memory.close()
-            start = []
+def _parse(data: np.ndarray, *arguments: Any) -> Iterator[Documents]:
+    with reserved(data.size):  # until the documents of the block are done
+        yield from parse_block(data, *arguments)
 
 
 class RowGroups(NamedTuple):

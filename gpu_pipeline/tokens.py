@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 # A batch takes 9 bytes of memory per byte of English, and 36 where every byte is a pre-token.
 BATCH_BYTES, MIN_BATCH_BYTES = 256 << 20, 4 << 20
 MAX_BYTES = 1 << 30  # positions of pre-tokens have 32 bits
+TEXT_AT_ONCE = 128 << 20  # a call costs some milliseconds of Python, whatever its size
+HOST_BYTES = 16 << 20  # of a batch with a special token's text, the part that the host encodes
 
 
 class _Tables(NamedTuple):
@@ -136,10 +138,10 @@ def _tokenize_on_host(text: "cudf.Series", tokenizer: "Tokenizer") -> tuple[np.n
 def _in_batches(text: "cudf.Series", tokenizer: "Tokenizer") -> tuple[np.ndarray, np.ndarray]:
     data, offsets, _ = buffers_of(text)
     byte_starts = cp.asnumpy(offsets)
-    first, limit = 0, BATCH_BYTES
+    first, limit, small_until = 0, BATCH_BYTES, 0  # rows before `small_until` are in batches of HOST_BYTES
     batches: list[tuple[np.ndarray, np.ndarray]] = []
     while first < len(text):
-        last = kernels.batch_end(byte_starts, first, limit)
+        last = kernels.batch_end(byte_starts, first, min(limit, HOST_BYTES) if first < small_until else limit)
         if byte_starts[last] - byte_starts[first] > MAX_BYTES:  # one document
             batches.append(_tokenize_on_host(text.iloc[first:last], tokenizer))
             first = last
@@ -151,9 +153,12 @@ def _in_batches(text: "cudf.Series", tokenizer: "Tokenizer") -> tuple[np.ndarray
                 raise out_of_memory(int(byte_starts[last] - byte_starts[first])) from error
             warn_of_short_memory()
             limit //= 2
-        else:
-            batches.append(_tokenize_on_host(text.iloc[first:last], tokenizer) if batch is None else batch)
-            first = last
+            continue
+        if batch is None and first >= small_until and byte_starts[last] - byte_starts[first] > HOST_BYTES:
+            small_until = last
+            continue
+        batches.append(_tokenize_on_host(text.iloc[first:last], tokenizer) if batch is None else batch)
+        first = last
     if not batches:
         return np.zeros(0, tokenizer.dtype), np.zeros(0, np.int32)
     ids, lengths = map(host_memory.joined, zip(*batches, strict=True))
@@ -178,3 +183,7 @@ def tokenize(text: "cudf.Series", tokenizer: "Tokenizer") -> tuple[np.ndarray, n
     ids, lengths = _in_batches(text, tokenizer)
     _check(text, tokenizer, ids, lengths)
     return ids, lengths
+
+
+def tokens_at_once() -> int:
+    return TEXT_AT_ONCE
