@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 # Maximum of the parts that share a task; a single part may be larger. Large runs have tasks of up to LARGE_BYTES, since
 # a task of the GPU engine tokenises its parts together, but at least MIN_TASKS tasks.
 SHARED_BYTES, SHARED_DOCUMENTS = 1 << 20, 10_000
-LARGE_BYTES, LARGE_DOCUMENTS, MIN_TASKS = 128 << 20, 1_000_000, 128
+LARGE_BYTES, LARGE_DOCUMENTS, MIN_TASKS = 128 << 20, 1_000_000, 64
 NAMED_DOCUMENTS = 10  # documents named per part that get no tokens, because their text contains a special token
 
 
