@@ -3,6 +3,7 @@
 
 import gc
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -213,3 +214,26 @@ def assert_all_free(pools, lent):
     used = {pool: count for pool, count in pools.items() if pool.size}
     assert sum(used.values()) > lent
     assert all(pool.free == pool.size for pool in used)
+
+
+@pytest.mark.parametrize(("threads", "size"), [(0, 0), (2, 2 * POOLED_BATCHES * BATCH)])
+def test_a_worker_of_dask_has_a_pool_for_its_threads(memory, monkeypatch, threads, size):
+    def get_worker():
+        if not threads:
+            raise ValueError("No worker found")
+        return SimpleNamespace(state=SimpleNamespace(nthreads=threads))
+
+    monkeypatch.setitem(sys.modules, "distributed", SimpleNamespace(get_worker=get_worker))
+    memory.prepare(BATCH)
+    assert memory._pool.size == size
+
+
+def test_addresses_that_are_refused_leave_new_memory(memory, monkeypatch, caplog):
+    def refuse(*arguments):
+        raise OSError("Cannot allocate memory")
+
+    monkeypatch.setattr(memory, "mmap", refuse)
+    with memory.session_of(1):
+        memory.prepare(BATCH)
+        assert memory.empty(UNIT, np.uint8).base is None
+    assert caplog.messages == ["no pool of 0 MiB of memory for copies to and from the GPU: Cannot allocate memory"]
