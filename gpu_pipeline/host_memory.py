@@ -2,8 +2,8 @@
 """Memory of the host for blocks of files and for results: a pool per process, which the device reads and writes.
 
 The system clears each page of new memory at its first use. On a machine without huge pages, this takes longer than the
-copy from the device: 2.7 GB/s in place of 26 (2026-11, two EPYC cores). So the pool keeps its memory until the process
-ends. Its memory is page-locked where the system allows it: the device then copies to and from it directly.
+copy from the device. So a pool keeps its memory until its session ends. The memory is page-locked where the system
+allows it: the device then copies to and from it directly.
 
 An array of the pool returns its memory when no array, Arrow buffer or view of it is left. So nothing must be returned
 after an error. If the pool has no room, arrays are new memory: no thread waits for the pool. A view of a few rows keeps

@@ -14,7 +14,7 @@ import numpy as np
 from curation.base.contract import ID, ROW, TEXT
 from curation.kernels import jsonl
 from curation.reading import lines
-from curation.reading.documents import Documents
+from curation.reading.documents import LINES_AT_ONCE, Documents
 from curation.reading.source_files import SourceFile
 from gpu_pipeline.buffers import download, eight_byte_blocks, series_of, upload
 from gpu_pipeline.device import on_device
@@ -61,7 +61,7 @@ def parse_block(data: np.ndarray, offset: int, file: SourceFile, row: int, line:
 def _upload(data: np.ndarray) -> tuple[cp.ndarray, list[int]] | None:
     """Copy a block of lines to the device. Return the copy, and where to cut it so that no part has more lines than a
     batch may have. Return None if device memory is short."""
-    most = max(data.size // LINE_BYTES, lines.LINES_AT_ONCE)
+    most = max(data.size // LINE_BYTES, LINES_AT_ONCE)
     try:
         text = upload(data)
         count = int((text == NEWLINE).sum())

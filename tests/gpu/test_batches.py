@@ -46,6 +46,7 @@ def calls(monkeypatch):
 
     monkeypatch.setitem(json_lines, "parse_lines", parse_lines)
     monkeypatch.setattr(lines, "LINES_AT_ONCE", LINES)
+    monkeypatch.setitem(json_lines, "LINES_AT_ONCE", LINES)
     monkeypatch.setattr(lines, "LAST_STEP", 4 << 10)
     # Row groups of 16 MB, and files of 32 MB
     monkeypatch.setattr("curation.record.documents.ROW_GROUP_BYTES", BATCH // 16)
