@@ -2,7 +2,10 @@
 """How many batches the device gets for an amount of text: batches have a size in bytes, not in lines."""
 
 import sys
+from types import SimpleNamespace
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 import cpu_fallback
@@ -80,3 +83,26 @@ def test_short_documents_have_a_bound_of_their_own(calls, tmp_path, monkeypatch)
     monkeypatch.setitem(sys.modules["gpu_pipeline.io"].parse_block.__globals__, "LINE_BYTES", 4 * size // len(texts))
     made_run(tmp_path, "gpu", texts, engine="gpu")
     assert calls.count("parse") == calls.count("measure") == 4 and size < BATCH
+
+
+def test_the_host_encodes_only_part_of_a_batch_with_the_text_of_a_special_token(monkeypatch):
+    tokens = stand_ins.install(monkeypatch)("tokens")
+    monkeypatch.setattr(tokens, "HOST_BYTES", 40)
+    texts = [f"text {k:05}" for k in range(20)]  # 10 bytes, 4 of them for the host at a time
+    special, on_host = 9, []
+
+    def of_device(data, offsets, tokenizer):
+        rows = [int(start) // 10 for start in offsets[:-1]]
+        return None if special in rows else (np.array(rows, np.uint16), np.ones(len(rows), np.int32))
+
+    def of_host(text, tokenizer):
+        rows = [int(each.split()[1]) for each in text]
+        on_host.extend(rows)
+        return np.array(rows, np.uint16), np.ones(len(rows), np.int32)
+
+    monkeypatch.setattr(tokens, "_tokenize_batch", of_device)
+    monkeypatch.setattr(tokens, "_tokenize_on_host", of_host)
+    column = stand_ins.Series.from_arrow(pa.array(texts, pa.large_string()))
+    ids, lengths = tokens._in_batches(column, SimpleNamespace(dtype=np.dtype(np.uint16)))
+    assert ids.tolist() == [*range(20)] and lengths.tolist() == [1] * 20
+    assert on_host == [8, 9, 10, 11]

@@ -175,6 +175,9 @@ class Copies:
             ctypes.memmove(target, source, size)
         self.pending, self.done = self.pending[count:], self.done + len(self.pending[:count])
 
+    def synchronize(self):
+        self.finish(len(self.pending))
+
     def add(self, target, source, size, stream):
         assert stream is self
         self.pending.append((target, source, size))
@@ -235,6 +238,18 @@ def test_an_upload_after_a_download_waits_for_it(buffers, monkeypatch):
     buffers.upload(host)
     copies.finish(9)
     assert copies.out.tolist() == host.tolist()
+
+
+def test_page_locked_memory_is_copied_directly_piece_by_piece_and_may_be_reused_at_once(buffers, monkeypatch):
+    copies, staged = Copies(monkeypatch, buffers), []
+    monkeypatch.setattr(buffers, "_staging", lambda: staged.append(1))
+    monkeypatch.setattr(buffers.host_memory, "locked_parts", lambda array: [(0, 12), (12, 8)])
+    host = np.arange(20, dtype=np.uint8)
+    buffers.upload(host)
+    assert copies.out.tolist() == host.tolist() and (copies.most, copies.done, copies.pending) == (2, 2, [])
+    on_device = SimpleNamespace(shape=(5,), dtype=np.dtype(np.uint32), data=Pointer(copies, 0))
+    found = buffers.download(on_device)
+    assert found.tobytes() == host.tobytes() and copies.done == 4 and not staged
 
 
 def test_only_the_text_of_a_part_is_uploaded(buffers, monkeypatch):
