@@ -160,6 +160,14 @@ def eight_byte_blocks(data):
     return aligned[: data.size // 8 * 8].view(np.uint64)
 
 
+def copied_up(*parts):
+    return np.concatenate(parts)
+
+
+def copied_down(array, out):
+    out[...] = array
+
+
 def rubbish(shape, dtype):
     array = np.empty(shape, dtype)
     array.view(np.uint8).fill(0xA5)
@@ -367,11 +375,11 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
     monkeypatch.setattr(gpu_pipeline, "host_memory", host_memory, raising=False)
     buffers = load("buffers")
     vars(buffers).update({name: getattr(cpu_fallback.buffers, name) for name in HOST_BUFFERS})
-    buffers.eight_byte_blocks, buffers.upload = eight_byte_blocks, lambda *parts: np.concatenate(parts)
+    buffers.eight_byte_blocks, buffers.upload = eight_byte_blocks, copied_up
 
     def download(array, out=None):
         out = host_memory.empty(array.shape, array.dtype) if out is None else out
-        out[...] = array
+        copied_down(array, out)
         return out
 
     buffers.download = download
