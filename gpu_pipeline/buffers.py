@@ -165,14 +165,15 @@ def uploaded(column: pa.Array | pa.ChunkedArray, index: cudf.Index, name: str) -
     chunks = [chunk for chunk in chunks if len(chunk)]
     if not chunks or any(chunk.buffers()[2] is None for chunk in chunks):
         return cudf.Series.from_arrow(as_one_array(column))
-    texts, ends, rows, total = list[np.ndarray](), cp.zeros(len(column) + 1, cp.int64), 0, 0
+    texts, ends, total = list[np.ndarray](), list[cp.ndarray](), 0
     for chunk in chunks:
         data, offsets = text_buffers(chunk)
         texts.append(data[offsets[0] : offsets[-1]])
-        ends[rows : rows + len(offsets)] = upload(offsets) + (total - int(offsets[0]))
-        rows, total = rows + len(chunk), total + texts[-1].size
+        ends.append(upload(offsets[1:] if ends else offsets) + (total - int(offsets[0])))
+        total += texts[-1].size
     valid = cp.asarray(column.is_valid().to_numpy(zero_copy_only=False)) if column.null_count else None
-    return series_of(upload(*texts), ends, index, valid, name)
+    all_ends = ends[0] if len(ends) == 1 else cp.concatenate(ends)
+    return series_of(upload(*texts), all_ends, index, valid, name)
 
 
 def eight_byte_blocks(data: cp.ndarray) -> cp.ndarray:

@@ -266,3 +266,11 @@ def test_only_the_text_of_a_part_is_uploaded(buffers, monkeypatch):
     data, offsets, _ = buffers.buffers_of(found)
     assert texts_of(data, offsets) == [*TEXTS[1:], ""] and sizes == [12]
     assert found.metadata == {"name": "text", "index": "the index"} and found.column.nulls == 1
+
+
+def test_chunks_are_uploaded_one_after_the_other(buffers, monkeypatch):
+    monkeypatch.setattr(buffers, "upload", lambda *parts: np.concatenate(parts))
+    buffers.cudf = SimpleNamespace(Series=Series, Index=object)
+    chunks = [pa.array(texts, pa.large_string()) for texts in (TEXTS, [], ["x", None], TEXTS)]
+    found = buffers.uploaded(pa.chunked_array([*chunks[:3], chunks[3][2:]]), "the index", "text")
+    assert texts_of(*buffers.buffers_of(found)[:2]) == [*TEXTS, "x", "", *TEXTS[2:]] and found.column.nulls == 1
