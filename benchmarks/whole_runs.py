@@ -22,7 +22,7 @@ OUTPUTS = {
 }
 MACHINES = ((16, 1), (64, 1), (64, 4))  # processors, GPUs
 SHORT_DOCUMENT = 100  # bytes
-GIGABYTE = 10**9
+SIZE = 10  # GB of a run
 
 
 def table() -> str:
@@ -37,11 +37,11 @@ def rows() -> Iterator[list[str]]:
     texts[f"tokens, {SHORT_DOCUMENT}-byte documents"] = STEPS, SHORT_DOCUMENT
     for output, (steps, document) in texts.items():
         for processors, devices in MACHINES:
-            work = RunWork(GIGABYTE, steps, processors, document=document)
+            work = RunWork(SIZE * 10**9, steps, processors, document=document)
             cpu, gpu = engine_times("cpu", work).at_most(), engine_times("gpu", work)
             most, least = gpu.at_most(devices), gpu.at_least(devices)
-            speed = f"{1 / most:.1f} to {1 / least:.1f}"
-            yield [output, str(processors), str(devices), f"{1 / cpu:.1f}", speed, f"{1 / gpu.host:.1f}"]
+            speed = f"{SIZE / most:.1f} to {SIZE / least:.1f}"
+            yield [output, str(processors), str(devices), f"{SIZE / cpu:.1f}", speed, f"{SIZE / gpu.host:.1f}"]
 
 
 def recorded() -> str:

@@ -31,7 +31,7 @@ from cpu_fallback.text import (
     spread_bytes,
     spread_windows,
 )
-from cpu_fallback.tokens import tokenize
+from cpu_fallback.tokens import tokenize, tokens_at_once
 from cpu_fallback.units import join_units, split_units
 from cpu_fallback.vectors import close_vectors, fit_centroids, nearest_vectors
 from cpu_fallback.windows import anchor_records, judge_records, node_records, window_records
@@ -73,6 +73,7 @@ __all__ = [
     "spread_windows",
     "to_arrow",
     "tokenize",
+    "tokens_at_once",
     "window_records",
     "with_columns",
 ]

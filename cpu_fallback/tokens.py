@@ -16,3 +16,8 @@ if TYPE_CHECKING:
 def tokenize(text: pd.Series, tokenizer: "Tokenizer") -> tuple[np.ndarray, np.ndarray]:
     array = string_array(text)
     return tokenizer.pack(array.fill_null("") if array.null_count else array)
+
+
+def tokens_at_once() -> int:
+    """Return 1: each row group of a file is tokenised alone, which takes the least memory."""
+    return 1

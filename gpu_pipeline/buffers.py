@@ -15,7 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pylibcudf as plc
 
+from curation.base.arrays import as_one_array, text_buffers
 from curation.frames.engine_functions import check_text
+from gpu_pipeline import host_memory
 
 LARGE_STRINGS = (1 << 31) - 1  # threshold of libcudf
 
@@ -67,44 +69,78 @@ def _staging() -> _Staging:
     return _Staging()
 
 
-def upload(host: np.ndarray) -> cp.ndarray:
-    """Copy bytes (uint8) to the device, on the stream of this thread, through page-locked memory. From pageable memory
-    the driver would copy the bytes twice, and block the thread."""
-    staging, out = _staging(), cp.empty(host.size, np.uint8)
+def upload(*parts: np.ndarray) -> cp.ndarray:
+    """Copy arrays of one type to the device, one after the other, on the stream of this thread."""
+    out, start = cp.empty(sum(part.size for part in parts), parts[0].dtype), 0
+    for part in parts:
+        _copy_up(part.view(np.uint8), out.data + start)
+        start += part.nbytes
+    return out
+
+
+def _copy_up(host: np.ndarray, target: "cp.cuda.MemoryPointer") -> None:
+    """Copy bytes (uint8) to the device: directly from page-locked memory, else through it. From pageable memory the
+    driver would copy the bytes twice, and block the thread."""
+    stream = cp.cuda.get_current_stream()
+    if (parts := host_memory.locked_parts(host)) is not None:
+        for start, size in parts:
+            (target + start).copy_from_host_async(host.ctypes.data + start, size, stream)
+        stream.synchronize()  # the caller may return the memory to the pool
+        return
+    staging = _staging()
     for number, start in enumerate(range(0, host.size, STAGING_BYTES)):
         half, copied = staging.halves[number % 2], staging.copied[number % 2]
         copied.synchronize()
         part = host[start : start + STAGING_BYTES]
         half[: part.size] = part
-        (out.data + start).copy_from_host_async(half.ctypes.data, part.size, cp.cuda.get_current_stream())
+        (target + start).copy_from_host_async(half.ctypes.data, part.size, stream)
         copied.record()
+
+
+def download(array: cp.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+    """Copy a contiguous array to the host, on the stream of this thread. `out` is a C-contiguous array of the same
+    shape and type; by default it is made in the pool of host memory."""
+    out = host_memory.empty(array.shape, array.dtype) if out is None else out
+    _copy_down(array.data, out.reshape(-1).view(np.uint8))
     return out
 
 
-def download(array: cp.ndarray) -> np.ndarray:
-    """Copy a contiguous array to the host, on the stream of this thread; the host empties one half of the page-locked
+def download_rows(array: cp.ndarray, out: np.ndarray) -> None:
+    """Copy the rows of a contiguous array to the rows of `out`, which may be apart from each other."""
+    if out.flags.c_contiguous:
+        download(array, out)
+    else:
+        for row, own in zip(array, out, strict=True):
+            download(row, own)
+
+
+def _copy_down(source: "cp.cuda.MemoryPointer", host: np.ndarray) -> None:
+    """Copy bytes to the host: directly to page-locked memory, else through it; the host empties one half of the staging
     memory while the device fills the other."""
-    staging, out, source = _staging(), np.empty(array.shape, array.dtype), array.data
-    flat = out.reshape(-1).view(np.uint8)
-    filled: list[tuple[np.ndarray, np.ndarray, cp.cuda.Event]] = []
+    stream = cp.cuda.get_current_stream()
+    if (parts := host_memory.locked_parts(host)) is not None:
+        for start, size in parts:
+            (source + start).copy_to_host_async(host.ctypes.data + start, size, stream)
+        stream.synchronize()
+        return
+    staging, filled = _staging(), list[tuple[np.ndarray, np.ndarray, cp.cuda.Event]]()
 
     def empty_oldest() -> None:
         part, half, copied = filled.pop(0)
         copied.synchronize()
         part[:] = half[: part.size]
 
-    for number, start in enumerate(range(0, flat.size, STAGING_BYTES)):
+    for number, start in enumerate(range(0, host.size, STAGING_BYTES)):
         half, copied, part = (
-            staging.halves[number % 2], staging.copied[number % 2], flat[start : start + STAGING_BYTES]
+            staging.halves[number % 2], staging.copied[number % 2], host[start : start + STAGING_BYTES]
         )  # fmt: skip
-        (source + start).copy_to_host_async(half.ctypes.data, part.size, cp.cuda.get_current_stream())
+        (source + start).copy_to_host_async(half.ctypes.data, part.size, stream)
         copied.record()
         filled.append((part, half, copied))
         if number:
             empty_oldest()
     if filled:
         empty_oldest()
-    return out
 
 
 def is_text(column: cudf.Series) -> bool:
@@ -116,22 +152,28 @@ def string_array(text: cudf.Series) -> pa.LargeStringArray:
     """Return a text column on the host, as large_string. Only the text of the column's rows is copied, not its whole
     buffer."""
     data, offsets, valid = buffers_of(text)
-    ends = cp.asnumpy(offsets)
-    nulls = None if valid is None else pa.py_buffer(np.packbits(cp.asnumpy(valid), bitorder="little"))
-    host = pa.py_buffer(download(data[ends[0] : ends[-1]]))
-    return pa.LargeStringArray.from_buffers(len(ends) - 1, pa.py_buffer(ends - ends[0]), host, nulls)
+    nulls = None if valid is None else pa.py_buffer(np.packbits(download(valid), bitorder="little"))
+    host = download(data[int(offsets[0]) : int(offsets[-1])])
+    ends = download(offsets - offsets[0])
+    return pa.LargeStringArray.from_buffers(len(ends) - 1, pa.py_buffer(ends), pa.py_buffer(host), nulls)
 
 
-def uploaded(array: pa.LargeStringArray, index: cudf.Index, name: str) -> cudf.Series:
-    """Copy an array of strings from the host to a column on the device: only the text of its items, not its whole
-    buffer."""
-    _, offsets, data = array.buffers()
-    if not len(array) or data is None:
-        return cudf.Series.from_arrow(array)
-    host = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
-    text = upload(np.frombuffer(data, np.uint8)[host[0] : host[-1]])
-    valid = cp.asarray(array.is_valid().to_numpy(zero_copy_only=False)) if array.null_count else None
-    return series_of(text, cp.asarray(host - host[0]), index, valid, name)
+def uploaded(column: pa.Array | pa.ChunkedArray, index: cudf.Index, name: str) -> cudf.Series:
+    """Copy large strings from the host to a column on the device: only the text of their rows, not whole buffers, and
+    each chunk to its place."""
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    chunks = [chunk for chunk in chunks if len(chunk)]
+    if not chunks or any(chunk.buffers()[2] is None for chunk in chunks):
+        return cudf.Series.from_arrow(as_one_array(column))
+    texts, ends, total = list[np.ndarray](), list[cp.ndarray](), 0
+    for chunk in chunks:
+        data, offsets = text_buffers(chunk)
+        texts.append(data[offsets[0] : offsets[-1]])
+        ends.append(upload(offsets[1:] if ends else offsets) + (total - int(offsets[0])))
+        total += texts[-1].size
+    valid = cp.asarray(column.is_valid().to_numpy(zero_copy_only=False)) if column.null_count else None
+    all_ends = ends[0] if len(ends) == 1 else cp.concatenate(ends)
+    return series_of(upload(*texts), all_ends, index, valid, name)
 
 
 def eight_byte_blocks(data: cp.ndarray) -> cp.ndarray:

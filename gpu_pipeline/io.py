@@ -8,7 +8,6 @@ transfer per batch; they report exactly which records are not documents.
 
 import logging
 from collections.abc import Iterator
-from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import cudf
@@ -17,7 +16,6 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from curation.base.arrays import as_one_array
 from curation.base.contract import ID, ROW, TEXT, Batch
 from curation.reading import lines, read_documents
 from curation.reading.documents import Documents
@@ -27,10 +25,10 @@ from curation.reading.locations import Location, shifted
 from curation.reading.slice_documents import groups_of
 from curation.reading.source_files import FileRange, Slice, SourceFile
 from curation.reading.urls import is_remote
-from gpu_pipeline import text_kernels
+from gpu_pipeline import host_memory, text_kernels
 from gpu_pipeline.buffers import buffers_of, eight_byte_blocks, is_text, string_array, uploaded
 from gpu_pipeline.device import column_bytes, is_lost, on_device, reserved
-from gpu_pipeline.json_lines import parse_lines
+from gpu_pipeline.json_lines import parse_block
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +39,7 @@ MAX_GROUPS_SHARE = 2  # of a batch; the host reads larger row groups, since it c
 
 
 def read_slice(input_slice: Slice, batch_bytes: int) -> Iterator[Batch]:
+    host_memory.prepare(batch_bytes)
     if all(format_of(file_range.file).is_plain_lines(file_range.file) for file_range in input_slice.ranges):
         yield from _read_lines(input_slice, batch_bytes)
         return
@@ -100,18 +99,16 @@ def _read_lines(input_slice: Slice, batch_bytes: int) -> Iterator[Batch]:
 
 def _read_file(file_range: FileRange, batch_bytes: int, row: int, number: int, is_marked: bool) -> Iterator[Batch]:
     start = [Location(row, number, 0)] if is_marked else []
-    with ExitStack() as memory:
+    for documents in lines.read_jsonl(file_range, batch_bytes, _parse, host_memory.empty_bytes):
+        batch = _as_batch(documents, row, number)
+        yield batch._replace(locations=[*start, *batch.locations])
+        del batch, documents
+        start = []
 
-        def parse(data: np.ndarray, *arguments: Any) -> Documents:
-            memory.enter_context(reserved(data.size))  # until the batch is done
-            return parse_lines(data, *arguments)
 
-        for documents in lines.read_jsonl(file_range, batch_bytes, parse):
-            batch = _as_batch(documents, row, number)
-            yield batch._replace(locations=[*start, *batch.locations])
-            del batch, documents
-            memory.close()
-            start = []
+def _parse(data: np.ndarray, *arguments: Any) -> Iterator[Documents]:
+    with reserved(data.size):  # until the documents of the block are done
+        yield from parse_block(data, *arguments)
 
 
 class RowGroups(NamedTuple):
@@ -241,7 +238,7 @@ def from_arrow(table: pa.Table) -> cudf.DataFrame:
     texts, others = {}, {}
     for field, column in zip(table.schema, table.columns, strict=True):
         if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
-            texts[field.name] = as_one_array(column.cast(pa.large_string()))
+            texts[field.name] = column.cast(pa.large_string())
         elif pa.types.is_fixed_size_list(field.type):  # cuDF has no such lists
             others[field.name] = column.cast(pa.list_(field.type.value_type))
         else:

@@ -28,6 +28,7 @@ from curation.base.system.sessions import LocalExecutor, TaskSession
 from curation.base.system.toolchain import driver_release
 from gpu_pipeline.all_kernels import load_kernels
 from gpu_pipeline.device import BATCH_SHARE, memory
+from gpu_pipeline.host_memory import session_of
 from gpu_pipeline.workers import begin, device_of_worker
 
 LIBRARIES = (cudf, cp, rmm, pyarrow, numba, numba_cuda, dask)
@@ -117,7 +118,7 @@ def open_session(workers: int, scheduler: str, kernels: Sequence[str] = ()) -> I
         memory()
         _warn_of_idle_devices(cp.cuda.runtime.getDeviceCount() - 1)
         load_kernels(tuple(kernels))
-        with ThreadPoolExecutor(workers) as pool:
+        with session_of(workers), ThreadPoolExecutor(workers) as pool:
             yield TaskSession(LocalExecutor(pool, workers))
         return
     if scheduler == "processes":

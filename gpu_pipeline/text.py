@@ -28,11 +28,19 @@ from curation.kernels.word_breaks import PIECES, SCRIPTS, SPACES, TABLE
 from curation.kernels.word_lists import load_classes, load_word_lists
 from curation.models.fasttext import Classifier
 from curation.models.ngrams import LanguageModel
-from gpu_pipeline import columns, document_kernels, kernels, measures, models
+from gpu_pipeline import columns, document_kernels, host_memory, kernels, measures, models
 from gpu_pipeline import rewrite_kernels as rewriting
 from gpu_pipeline import stop_word_kernels as counting
 from gpu_pipeline import word_break_kernels as breaking
-from gpu_pipeline.buffers import LARGE_STRINGS, buffers_of, download, eight_byte_blocks, series_of, string_array
+from gpu_pipeline.buffers import (
+    LARGE_STRINGS,
+    buffers_of,
+    download,
+    download_rows,
+    eight_byte_blocks,
+    series_of,
+    string_array,
+)
 from gpu_pipeline.columns import NO_LIMIT, TextColumn, device_tables, documents_of, in_batches, load_column, pieces_of
 from gpu_pipeline.device import on_device, shared
 from gpu_pipeline.normal_forms import normalised_documents
@@ -106,7 +114,7 @@ def rewrite(text: "cudf.Series", steps: RewriteSteps) -> tuple["cudf.Series", np
     scratch = (rewriting.BATCH_BYTES + moved) * lengths + output_bound(lengths, steps)
     in_batches(cp.asnumpy(kernels.starts_of(scratch)), column.bytes, run)
     out = outputs[0] if len(outputs) == 1 else cp.concatenate(outputs)
-    return series_of(out, kernels.starts_of(sizes), text.index, column.nulls, text.name), cp.asnumpy(edited)
+    return series_of(out, kernels.starts_of(sizes), text.index, column.nulls, text.name), download(edited)
 
 
 # Words
@@ -131,7 +139,7 @@ def split_words(text: "cudf.Series", words: str) -> tuple["cudf.Series", np.ndar
         wanted = breaking.divided_documents(*whole, column.valid, *_device_classes())
     rows = cp.flatnonzero(wanted)
     if not rows.size:
-        return text[:0], cp.asnumpy(wanted)
+        return text[:0], download(wanted)
     lists, as_they_are = _device_word_lists(), cp.full(len(text), -1, np.int64)
     lengths, sizes = cp.where(wanted, column.lengths, 0), cp.zeros(len(text), np.int64)
     outputs: list[cp.ndarray] = []
@@ -147,7 +155,7 @@ def split_words(text: "cudf.Series", words: str) -> tuple["cudf.Series", np.ndar
 
     in_batches(cp.asnumpy(kernels.starts_of(breaking.BATCH_BYTES * lengths)), column.bytes, run)
     out = outputs[0] if len(outputs) == 1 else cp.concatenate(outputs)
-    return series_of(out, kernels.starts_of(sizes[rows]), text.index[: rows.size], None, text.name), cp.asnumpy(wanted)
+    return series_of(out, kernels.starts_of(sizes[rows]), text.index[: rows.size], None, text.name), download(wanted)
 
 
 @on_device()
@@ -192,7 +200,7 @@ def count_stop_words(text: "cudf.Series", table: StopWords, numbers: np.ndarray)
         pieces = measures.pieces_of(counts, kernels.PIECE)
         found = counting.count_batch(data, items, places, starts, counts, pieces, own[first:last], listed)
         for values, counted in zip(result, found, strict=True):
-            values[first:last] = cp.asnumpy(counted)
+            values[first:last] = download(counted)
 
     in_batches(scratch, column.bytes, count)
     return result
@@ -213,7 +221,7 @@ def _measure_on_device(column: TextColumn, names: tuple[str, ...], result: np.nd
             return
         documents = column.data, column.offsets[first : last + 1], valid[first:last]
         values, unsettled = measures.measure_batch(*documents, unicode, lanes, names)
-        result[:, first:last] = cp.asnumpy(values)
+        result[:, first:last] = download(values)
         others.append(cp.asnumpy(unsettled) + first)
 
     byte_starts = cp.asnumpy(column.offsets) * measures.batch_bytes(names)
@@ -225,7 +233,8 @@ def _measure_on_device(column: TextColumn, names: tuple[str, ...], result: np.nd
 
 @on_device()
 def measure(text: "cudf.Series", names: Sequence[str]) -> dict[str, np.ndarray]:
-    result = np.zeros((len(names), len(text)), np.int64)
+    result = host_memory.empty((len(names), len(text)), np.int64)
+    result.fill(0)
     if result.size:
         column = load_column(text, columns.LONG_MEASURED_BYTES)
         rows = _measure_on_device(column, tuple(names), result)
@@ -246,7 +255,7 @@ def hash_text(text: "cudf.Series", max_characters: int = 0) -> np.ndarray:
     column = load_column(text)
     out = cp.empty((len(text), 2), np.uint64)
     kernels.launch(kernels.hash_rows, len(text), *column.documents(0, len(text)), max_characters, out)
-    result = cp.asnumpy(out)
+    result = download(out)
     if len(column.long):
         result[column.long] = _on_cpu(
             text, column.long, lambda engine, frame: engine.hash_text(frame[TEXT], max_characters)
@@ -257,9 +266,11 @@ def hash_text(text: "cudf.Series", max_characters: int = 0) -> np.ndarray:
 @on_device()
 def byte_lengths(text: "cudf.Series") -> np.ndarray:
     data, offsets, nulls = buffers_of(text)
-    lengths = offsets[1:] - offsets[:-1] if nulls is None else cp.where(nulls, offsets[1:] - offsets[:-1], 0)
-    small = lengths.astype(np.int32) if data.size < LARGE_STRINGS else lengths  # half as many bytes come to the host
-    return cp.asnumpy(small).astype(np.int64)
+    lengths = offsets[1:] - offsets[:-1]
+    found = lengths if nulls is None else cp.where(nulls, lengths, 0)
+    result = host_memory.empty(found.shape, np.int64)
+    result[:] = download(found.astype(np.int32) if data.size < LARGE_STRINGS else found)  # int32: half as many bytes
+    return result
 
 
 @on_device()
@@ -270,7 +281,7 @@ def spread_bytes(text: "cudf.Series", count: int) -> np.ndarray:
         return np.zeros((len(text), count), np.uint8)
     positions = offsets[:-1, None] + lengths[:, None] * cp.arange(count) // count
     spread = data[cp.minimum(positions, data.size - 1)]
-    return cp.asnumpy(cp.where(lengths[:, None] > 0, spread, 0).astype(np.uint8))
+    return download(cp.where(lengths[:, None] > 0, spread, 0).astype(np.uint8))
 
 
 @on_device()
@@ -294,13 +305,14 @@ def spread_windows(text: "cudf.Series", windows: int, max_characters: int) -> "c
 @on_device()
 def classify(text: "cudf.Series", model: Classifier, max_characters: int) -> tuple[np.ndarray, np.ndarray]:
     column, on_device = load_column(text, NO_LIMIT), models.device_classifier(model)
-    label, score, unknown = np.empty(len(text), np.int32), np.empty(len(text), np.int64), np.zeros(len(text), bool)
+    label, score, unknown = (host_memory.empty(len(text), kind) for kind in (np.int32, np.int64, bool))
     properties = device_tables()[0][:3]
 
     def run(first: int, last: int) -> None:
         documents = column.data, column.offsets[first : last + 1], column.valid[first:last]
         results = models.classify_batch(*documents, on_device, max_characters, properties)
-        label[first:last], score[first:last], unknown[first:last] = map(cp.asnumpy, results)
+        for found, values in zip(results, (label, score, unknown), strict=True):
+            download(found, values[first:last])
 
     in_batches(models.classifier_bytes(cp.asnumpy(column.offsets), model), column.bytes, run)
     rows = np.flatnonzero(unknown)
@@ -311,11 +323,11 @@ def classify(text: "cudf.Series", model: Classifier, max_characters: int) -> tup
 @on_device()
 def score_text(text: "cudf.Series", model: LanguageModel) -> np.ndarray:
     column, on_device = load_column(text, NO_LIMIT), models.device_language_model(model)
-    out = np.empty((len(text), NUM_RESULTS), np.int64)
+    out = host_memory.empty((len(text), NUM_RESULTS), np.int64)
 
     def run(first: int, last: int) -> None:
         documents = column.data, column.offsets[first : last + 1], column.valid[first:last]
-        out[first:last] = cp.asnumpy(models.score_batch(*documents, on_device, len(model.counts)))
+        download(models.score_batch(*documents, on_device, len(model.counts)), out[first:last])
 
     in_batches(models.language_model_bytes(cp.asnumpy(column.offsets), model), column.bytes, run)
     return out
@@ -371,12 +383,12 @@ def _signed(
 
 @on_device()
 def signatures(text: "cudf.Series", ngram: int, by_character: bool, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    out = np.empty((len(text), len(a)), np.uint32)
+    out = host_memory.empty((len(text), len(a)), np.uint32)
     column = load_column(text)
     constants = cp.asarray(a), cp.asarray(b)
 
     def sign(first: int, hashes: cp.ndarray, starts: cp.ndarray, counts: cp.ndarray) -> None:
-        out[first : first + len(counts)] = cp.asnumpy(_signed(hashes, starts, counts, constants))
+        download(_signed(hashes, starts, counts, constants), out[first : first + len(counts)])
 
     long = _for_each_hashed(column, Shingling(ngram, by_character, 4 * len(a)), sign)
     if len(long):
@@ -388,7 +400,8 @@ def signatures(text: "cudf.Series", ngram: int, by_character: bool, a: np.ndarra
 def band_keys(
     text: "cudf.Series", ngram: int, by_character: bool, a: np.ndarray, b: np.ndarray, rows: int
 ) -> np.ndarray:
-    out = np.empty((len(a) // rows, len(text)), np.uint64)  # one row per band: a band is one column of the result
+    # One row per band: a band is one column of the result
+    out = host_memory.empty((len(a) // rows, len(text)), np.uint64)
     column = load_column(text)
     constants = cp.asarray(a), cp.asarray(b)
 
@@ -396,7 +409,7 @@ def band_keys(
         signed = _signed(hashes, starts, counts, constants)
         keys = cp.empty((len(out), len(counts)), np.uint64)
         kernels.launch(kernels.key_rows, keys.size, signed, rows, keys)
-        out[:, first : first + len(counts)] = cp.asnumpy(keys)
+        download_rows(keys, out[:, first : first + len(counts)])
 
     long = _for_each_hashed(column, Shingling(ngram, by_character, 4 * len(a) + 8 * len(out)), key)
     if len(long):
@@ -434,10 +447,10 @@ def shingles(text: "cudf.Series", ngram: int, by_character: bool) -> tuple[np.nd
     def keep(first: int, hashes: cp.ndarray, starts: cp.ndarray, counts: cp.ndarray) -> None:
         distinct, numbers = _sorted_distinct(hashes, starts, counts)
         batches.append(download(distinct))
-        sizes.append(cp.asnumpy(numbers))
+        sizes.append(download(numbers))
 
     rows = _for_each_hashed(column, Shingling(ngram, by_character, 0, SORTED_BYTES), keep)
-    hashes, offsets = np.concatenate(batches), kernels.starts_of(np.concatenate(sizes))
+    hashes, offsets = host_memory.joined(batches), kernels.starts_of(host_memory.joined(sizes))
     if len(rows):
         long = _on_cpu(text, rows, lambda engine, frame: engine.shingles(frame[TEXT], ngram, by_character))
         return kernels.inserted(hashes, offsets, rows, *long)
@@ -460,7 +473,7 @@ def ngram_hits(text: "cudf.Series", table: NgramTable, ngram: int) -> tuple[np.n
         pieces = measures.pieces_of(counts, kernels.PIECE)
         kernels.launch_blocks(kernels.find_pieces, pieces[1].size, hashes, starts, counts, *pieces, *on_device, *batch)
         for values, batch_values in zip(result, batch, strict=True):
-            values[first : first + len(counts)] = cp.asnumpy(batch_values.astype(values.dtype))
+            download(batch_values.astype(values.dtype), values[first : first + len(counts)])
 
     long = _for_each_hashed(column, Shingling(ngram, False, 16), look_up)
     _add_long(text, long, result, lambda engine, frame: engine.ngram_hits(frame[TEXT], table, ngram))

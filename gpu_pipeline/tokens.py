@@ -14,7 +14,7 @@ import numpy as np
 
 from curation.kernels.bpe import TokenTable
 from curation.tokens.tokenization import sample_of
-from gpu_pipeline import kernels, token_kernels
+from gpu_pipeline import host_memory, kernels, token_kernels
 from gpu_pipeline.buffers import buffers_of, download, eight_byte_blocks, string_array
 from gpu_pipeline.device import on_device, out_of_memory, shared, warn_of_short_memory
 from gpu_pipeline.token_kernels import Pieces
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 # A batch takes 9 bytes of memory per byte of English, and 36 where every byte is a pre-token.
 BATCH_BYTES, MIN_BATCH_BYTES = 256 << 20, 4 << 20
 MAX_BYTES = 1 << 30  # positions of pre-tokens have 32 bits
+TEXT_AT_ONCE = 128 << 20  # a call costs some milliseconds of Python, whatever its size
+HOST_BYTES = 16 << 20  # of a batch with a special token's text, the part that the host encodes
 
 
 class _Tables(NamedTuple):
@@ -122,7 +124,7 @@ def _tokenize_batch(
     opens = cp.isin(long, pieces.rows) if bos != token_kernels.NO_ID else cp.zeros(long.size, bool)
     for first, host_ids in zip(cp.asnumpy(starts[long] + opens).tolist(), merged.on_host.values(), strict=True):
         out[first : first + len(host_ids)] = cp.asarray(host_ids)
-    sizes = cp.asnumpy(lengths).astype(np.int32)
+    sizes = download(lengths.astype(np.int32))
     added = sum(int(tokenizer.is_special[token]) for token in (bos, eod) if token != token_kernels.NO_ID)
     if int(tables.is_special[out].sum()) != added * np.count_nonzero(sizes):
         return None
@@ -136,10 +138,10 @@ def _tokenize_on_host(text: "cudf.Series", tokenizer: "Tokenizer") -> tuple[np.n
 def _in_batches(text: "cudf.Series", tokenizer: "Tokenizer") -> tuple[np.ndarray, np.ndarray]:
     data, offsets, _ = buffers_of(text)
     byte_starts = cp.asnumpy(offsets)
-    first, limit = 0, BATCH_BYTES
-    batches = [(np.zeros(0, tokenizer.dtype), np.zeros(0, np.int32))]
+    first, limit, small_until = 0, BATCH_BYTES, 0  # rows before `small_until` are in batches of HOST_BYTES
+    batches: list[tuple[np.ndarray, np.ndarray]] = []
     while first < len(text):
-        last = kernels.batch_end(byte_starts, first, limit)
+        last = kernels.batch_end(byte_starts, first, min(limit, HOST_BYTES) if first < small_until else limit)
         if byte_starts[last] - byte_starts[first] > MAX_BYTES:  # one document
             batches.append(_tokenize_on_host(text.iloc[first:last], tokenizer))
             first = last
@@ -151,10 +153,15 @@ def _in_batches(text: "cudf.Series", tokenizer: "Tokenizer") -> tuple[np.ndarray
                 raise out_of_memory(int(byte_starts[last] - byte_starts[first])) from error
             warn_of_short_memory()
             limit //= 2
-        else:
-            batches.append(_tokenize_on_host(text.iloc[first:last], tokenizer) if batch is None else batch)
-            first = last
-    ids, lengths = map(np.concatenate, zip(*batches, strict=True))
+            continue
+        if batch is None and first >= small_until and byte_starts[last] - byte_starts[first] > HOST_BYTES:
+            small_until = last
+            continue
+        batches.append(_tokenize_on_host(text.iloc[first:last], tokenizer) if batch is None else batch)
+        first = last
+    if not batches:
+        return np.zeros(0, tokenizer.dtype), np.zeros(0, np.int32)
+    ids, lengths = map(host_memory.joined, zip(*batches, strict=True))
     return ids, lengths
 
 
@@ -176,3 +183,7 @@ def tokenize(text: "cudf.Series", tokenizer: "Tokenizer") -> tuple[np.ndarray, n
     ids, lengths = _in_batches(text, tokenizer)
     _check(text, tokenizer, ids, lengths)
     return ids, lengths
+
+
+def tokens_at_once() -> int:
+    return TEXT_AT_ONCE

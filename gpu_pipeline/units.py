@@ -15,7 +15,7 @@ from curation.base.contract import TEXT, UnitFrame
 from curation.kernels.units import LINE, SENTENCE, find_units
 from gpu_pipeline import columns, kernels, measures, unit_kernels
 from gpu_pipeline import measure_kernels as parts
-from gpu_pipeline.buffers import series_of, string_array
+from gpu_pipeline.buffers import download, series_of, string_array
 from gpu_pipeline.columns import (
     TextColumn,
     device_tables,
@@ -170,21 +170,21 @@ def split_units(text: "cudf.Series", unit: str, strip: bool) -> UnitFrame:
     contents = _copied(column, firsts, stops - firsts)
     rows = series_of(contents.data, contents.offsets, cudf.RangeIndex(firsts.size))
     counts = cp.bincount(unit_spans.rows, minlength=len(text))
-    return UnitFrame(cudf.DataFrame({TEXT: rows}), cp.asnumpy(counts), unit_spans)
+    return UnitFrame(cudf.DataFrame({TEXT: rows}), download(counts), unit_spans)
 
 
 @on_device()
 def join_units(text: "cudf.Series", units: UnitFrame, kept: np.ndarray) -> tuple["cudf.Series", np.ndarray]:
     edited = cp.zeros(len(text), bool)
     if len(kept) == 0:
-        return text, cp.asnumpy(edited)
+        return text, download(edited)
     column, unit_spans = load_column(text, columns.LONG_MEASURED_BYTES), units.spans
     is_kept, (inner_firsts, inner_stops) = cp.asarray(kept), unit_spans.inner
     is_changed = ~is_kept | (inner_firsts != unit_spans.firsts) | (inner_stops != unit_spans.stops)
     edited[unit_spans.rows[is_changed]] = True
     mine = cp.flatnonzero(edited[unit_spans.rows])  # the units of edited documents
     if mine.size == 0:
-        return text, cp.asnumpy(edited)
+        return text, download(edited)
     begins, sizes = (kernels.empty(column.offsets, np.int64, 3 * mine.size) for _ in range(2))
     spans = (unit_spans.starts, unit_spans.firsts), (inner_firsts, inner_stops), (unit_spans.stops, unit_spans.ends)
     for number, (low, high) in enumerate(spans):  # of a kept unit: the bytes before, in and after its content
@@ -201,4 +201,4 @@ def join_units(text: "cudf.Series", units: UnitFrame, kept: np.ndarray) -> tuple
     starts = kernels.starts_of(lengths)
     whole = documents_of(column.data, column.offsets)
     out = copied_documents(whole, form_row, form, starts, *pieces_of(starts, column.valid))
-    return series_of(out.data, starts, text.index, column.nulls, text.name), cp.asnumpy(edited)
+    return series_of(out.data, starts, text.index, column.nulls, text.name), download(edited)

@@ -285,6 +285,11 @@ class Engine(Protocol):
         the tokenizer's library."""
         ...
 
+    def tokens_at_once(self) -> int:
+        """Return how many bytes of text should share a call of `tokenize`, if there are so many. Results do not depend
+        on it."""
+        ...
+
     # dedup.py
 
     def group_leaders(self, keys: np.ndarray, rank: np.ndarray | None = None, workers: int = 1) -> np.ndarray:
@@ -369,7 +374,7 @@ ENGINE_FUNCTIONS: dict[str, tuple[str, ...]] = {
         "hash_text", "spread_windows", "classify", "score_text", "signatures", "band_keys", "shingles", "ngram_hits",
     ),
     "units": ("split_units", "join_units"),
-    "tokens": ("tokenize",),
+    "tokens": ("tokenize", "tokens_at_once"),
     "dedup": ("group_leaders", "intersection_sizes", "connected_components"),
     "windows": ("anchor_records", "node_records", "window_records", "judge_records"),
     "vectors": ("nearest_vectors", "close_vectors", "fit_centroids"),

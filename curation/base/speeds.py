@@ -71,12 +71,11 @@ BATCH_MILLISECONDS = {
 # The times of Python in the model come from another machine, so no factor could be measured.
 PYTHON_FACTOR = 10
 DOCUMENT_BYTES = 1_500  # assumed size of a document: the mean of tests/data/corpus.jsonl.gz
-# Maximum bytes and documents of a batch, as in `gpu_pipeline.session` and `curation.reading.lines`; for tokens, of a
-# row group of `documents/`
-BATCH_LIMITS = 256 << 20, 1 << 16
-TOKEN_BATCH_LIMITS = 16 << 20, 20_000
+# Maximum bytes and documents of a batch, as in `gpu_pipeline.session` and `gpu_pipeline.json_lines`
+BATCH_LIMITS = 256 << 20, (256 << 20) // 160
+# The same for tokens: a row group of `documents/`, and a task of the write phase, one of at least TASKS
+ROW_GROUP_LIMITS, TASK_LIMITS, TASKS = (16 << 20, 20_000), (128 << 20, 1_000_000), 64
 SPAN_BATCH_LIMITS = 8 << 20, 1 << 16  # `curation.stages.exact.span_blocks`
-OTHER_LIMITS = {"tokens": TOKEN_BATCH_LIMITS, "substring_dedup": SPAN_BATCH_LIMITS}
 # Device memory that a batch reserves: bytes per byte of its text, and at least (`gpu_pipeline.device`)
 BATCH_SHARE, MIN_RESERVED = 16, 128 << 20
 TRANSFERS = 3  # of the text: up to the first stage, down after rewriting, up for the tokens
@@ -202,11 +201,22 @@ def python_seconds(work: RunWork, steps: Sequence[str]) -> float:
     seconds = 0.0
     for step in steps:
         if step in BATCH_MILLISECONDS:
-            most_bytes, most_documents = OTHER_LIMITS.get(step, BATCH_LIMITS)
-            batches = work.bytes / min(most_bytes, most_documents * work.document)
+            batches = work.bytes / _step_bytes(step, work, steps)
             factor = 1 if step in FEED_RATES else PYTHON_FACTOR
             seconds += batches * factor * BATCH_MILLISECONDS[step] / 1e3
     return seconds
+
+
+def _step_bytes(step: str, work: RunWork, steps: Sequence[str]) -> float:
+    """Return the text of a batch of a step. If a device encodes `documents/`, each row group is tokenised alone."""
+
+    def most(limits: tuple[int, int]) -> float:
+        return min(limits[0], limits[1] * work.document)
+
+    if step == "tokens":
+        task = 0.0 if "encode" in steps else min(most(TASK_LIMITS), work.bytes / TASKS)
+        return max(most(ROW_GROUP_LIMITS), task)
+    return most(SPAN_BATCH_LIMITS if step == "substring_dedup" else BATCH_LIMITS)
 
 
 def engine_times(

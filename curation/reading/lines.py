@@ -25,13 +25,14 @@ from curation.reading.changes import open_planned
 from curation.reading.documents import LINES_AT_ONCE, Documents, schema_of, shown_names, too_large, type_problem
 from curation.reading.locations import locations_after, locations_of_files
 from curation.reading.source_files import FileRange, SourceFile
-from curation.reading.streams import read_after, read_chunk
+from curation.reading.streams import new_bytes, read_after, read_chunk
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 SMALL_FILE_BYTES = 1 << 20  # files of up to this size are parsed together: 15 us each instead of 300
 MISSING = object()
 NOTHING = np.empty(0, np.uint8)
 BLANKS = b" \t\r\n"
+LAST_SHARE = 8  # of a block: a smaller rest of a range is read with the block before it
 LAST_STEP = 1 << 16  # bytes read after a range to find the end of its last line
 EXPONENT = orjson.dumps(1e300).decode()[1:-3]  # as orjson writes it: e+ or e
 LONG_FLOAT = re.compile(r"\de\+?(?:1[89]|[2-9]\d|[1-9]\d\d)(?!\d)")  # 1e18 or more
@@ -40,7 +41,7 @@ MAX_KERNEL_COLUMNS = 64  # with more carried columns, orjson is used: the kernel
 NO_JSON = re.compile("NaN|Infinity")  # Python's `json.dumps` writes them, but they are not JSON
 
 
-LineParser = Callable[[np.ndarray, int, int, SourceFile, int, int], Documents]  # as `parse_lines`
+BlockParser = Callable[[np.ndarray, int, SourceFile, int, int], Iterator[Documents]]  # as `parse_block`
 
 
 class Block(NamedTuple):
@@ -57,25 +58,34 @@ class Block(NamedTuple):
     skipped_lines: int = 0
 
 
-def read_jsonl(file_range: FileRange, batch_bytes: int, parse: LineParser | None = None) -> Iterator[Documents]:
+def read_jsonl(
+    file_range: FileRange,
+    batch_bytes: int,
+    parse: BlockParser | None = None,
+    empty: Callable[[int], np.ndarray] = new_bytes,
+) -> Iterator[Documents]:
     """Yield the documents of the lines that begin in a range, about `batch_bytes` of the file at a time.
 
-    Lines that are no documents are rejected, and so is the rest of a damaged file. `parse` replaces `parse_lines`. The
-    `table` of its documents may be a frame of an engine.
+    Lines that are no documents are rejected, and so is the rest of a damaged file. `parse` replaces `parse_block`. The
+    `table` of its documents may be a frame of an engine. `empty` makes the arrays (uint8) for the bytes of the file.
     """
     with open_planned(file_range.file) as stream:
-        yield from read_stream(stream, file_range, batch_bytes, parse)
+        yield from read_stream(stream, file_range, batch_bytes, parse, empty)
 
 
 def read_stream(
-    stream: Any, file_range: FileRange, batch_bytes: int, parse: LineParser | None = None
+    stream: Any,
+    file_range: FileRange,
+    batch_bytes: int,
+    parse: BlockParser | None = None,
+    empty: Callable[[int], np.ndarray] = new_bytes,
 ) -> Iterator[Documents]:
     """Yield the documents of a range of decompressed bytes; see `read_jsonl`."""
     row = line = 0
-    for block in _line_blocks(stream, file_range, batch_bytes):
+    for block in _line_blocks(stream, file_range, batch_bytes, empty):
         mark = _mark_length(block.data) if block.offset == 0 else 0
         data, offset = block.data[mark:], block.offset + mark
-        for documents in _parse_block(data, offset, file_range.file, row, line, parse):
+        for documents in (parse or parse_block)(data, offset, file_range.file, row, line):
             row += documents.rows
             line += documents.lines
             yield documents
@@ -85,6 +95,7 @@ def read_stream(
             yield Documents(schema_of(file_range.file.carried).empty_table(), [reject], 1, block.skipped_lines)
             row += 1
             line += block.skipped_lines
+        del block, data  # nor a block
 
 
 def read_files(file_ranges: Sequence[FileRange], batch_bytes: int) -> Iterator[Documents]:
@@ -102,7 +113,7 @@ def read_files(file_ranges: Sequence[FileRange], batch_bytes: int) -> Iterator[D
             starts.append(starts[-1] + len(texts[-1]))
         lines_before = np.cumsum([0, *(text.count(b"\n") for text in texts)])
         data = np.frombuffer(b"".join(texts), np.uint8)
-        parsed = list(_parse_block(data, 0, file_ranges[first].file, row, 0))
+        parsed = list(parse_block(data, 0, file_ranges[first].file, row, 0))
         blank = [location for documents in parsed for location in documents.locations]
         locations = locations_of_files(blank, lines_before[:-1].tolist(), row, first)
         for documents in parsed:
@@ -132,7 +143,9 @@ def _first_line_start(stream: Any, start: int) -> int:
     return position
 
 
-def _line_blocks(stream: Any, file_range: FileRange, block_bytes: int) -> Iterator[Block]:
+def _line_blocks(
+    stream: Any, file_range: FileRange, block_bytes: int, empty: Callable[[int], np.ndarray]
+) -> Iterator[Block]:
     """Yield blocks of the whole lines that begin in a range. The last line may end after the range."""
     whole = bool(file_range.file.compression) or file_range.file.bytes == UNKNOWN_SIZE
     limit = file_range.file.max_document_bytes
@@ -142,7 +155,9 @@ def _line_blocks(stream: Any, file_range: FileRange, block_bytes: int) -> Iterat
     rest = NOTHING
     while whole or offset < file_range.stop:
         remaining = block_bytes if whole else file_range.stop + LAST_STEP - offset - len(rest)
-        data, damage = read_after(rest, stream, min(max(remaining, len(rest)), block_bytes))
+        is_last = block_bytes < remaining <= block_bytes + block_bytes // LAST_SHARE
+        size = remaining if is_last else min(max(remaining, len(rest)), block_bytes)
+        data, damage = read_after(rest, stream, size, empty)
         if damage or len(data) == len(rest):
             if len(data) or damage:
                 yield Block(data, offset, damage)
@@ -152,9 +167,10 @@ def _line_blocks(stream: Any, file_range: FileRange, block_bytes: int) -> Iterat
             last = max(file_range.stop - 1 - offset, 0)
             yield Block(data[: jsonl.find_newline(data, last, len(data)) + 1], offset)
             return
+        rest = data[end:].copy()  # a view would keep the block
         if end:
             yield Block(data[:end], offset)
-        rest = data[end:]
+        del data
         offset += end
         mark = _mark_length(rest) if offset == 0 else 0
         if len(rest) - mark > limit:
@@ -174,7 +190,7 @@ def _skip_line(stream: Any, block_bytes: int, offset: int) -> tuple[np.ndarray, 
         fresh, _ = read_after(NOTHING, stream, block_bytes)
         newline = jsonl.find_newline(fresh, 0, len(fresh))
         if newline < len(fresh) or not len(fresh):
-            return fresh[newline + 1 :], offset + min(newline + 1, len(fresh))
+            return fresh[newline + 1 :].copy(), offset + min(newline + 1, len(fresh))
         offset += len(fresh)
 
 
@@ -206,13 +222,11 @@ def _strings(offsets: np.ndarray, data: np.ndarray, valid: np.ndarray | None = N
     return pa.Array.from_buffers(pa.large_string(), len(offsets) - 1, buffers)
 
 
-def _parse_block(
-    data: np.ndarray, offset: int, file: SourceFile, row: int, line: int, parse: LineParser | None = None
-) -> Iterator[Documents]:
+def parse_block(data: np.ndarray, offset: int, file: SourceFile, row: int, line: int) -> Iterator[Documents]:
     """Yield the documents of whole lines, LINES_AT_ONCE at a time. `offset`, `row` and `line` are those of the first
     line."""
     for batch, lines in _cut_lines(data):
-        documents = (parse or parse_lines)(batch, lines, offset, file, row, line)
+        documents = parse_lines(batch, lines, offset, file, row, line)
         row, line, offset = row + documents.rows, line + lines, offset + len(batch)
         yield documents
         del documents

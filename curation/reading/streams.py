@@ -226,12 +226,20 @@ def is_damage(error: str) -> bool:
     return error.startswith((FILE_DAMAGED, FILE_NOT_DECODED))
 
 
-def read_after(rest: np.ndarray, stream: Any, size: int) -> tuple[np.ndarray, str]:
+def new_bytes(size: int) -> np.ndarray:
+    """Return an uninitialised array of bytes (uint8)."""
+    return np.empty(size, np.uint8)
+
+
+def read_after(
+    rest: np.ndarray, stream: Any, size: int, empty: Callable[[int], np.ndarray] = new_bytes
+) -> tuple[np.ndarray, str]:
     """Return `rest` (uint8) followed by the next `size` bytes of a stream, and the damage after them ("" for none).
 
-    The array (uint8) is shorter at the end of the stream and before damage. The new bytes are not copied.
+    The array (uint8) is made by `empty`. It is shorter at the end of the stream and before damage. The new bytes are
+    not copied.
     """
-    data = np.empty(len(rest) + size, np.uint8)
+    data = empty(len(rest) + size)
     data[: len(rest)] = rest
     end = len(rest)
     try:

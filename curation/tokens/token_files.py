@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from curation.base.contract import Engine, Text
     from curation.recipes.recipe import Recipe
 
+Encoded = tuple[np.ndarray, np.ndarray]  # ids of all documents, concatenated, and int32 lengths
 SHARES = 100  # bins of tokens per byte, as in `curation.rules.tallies`
 
 
@@ -75,21 +76,20 @@ class TokenFiles:
         self.losses = Losses()
 
     def write(
-        self, text: pa.ChunkedArray, splits: np.ndarray | None = None, column: Text | None = None
-    ) -> list[tuple[int, str]]:
+        self, text: pa.ChunkedArray, splits: np.ndarray | None = None, column: Text | None = None,
+        encoded: Encoded | None = None,
+    ) -> list[tuple[int, str]]:  # fmt: skip
         """Tokenise documents and append their ids and lengths (int32) to the files of their splits.
 
         Return (position, special token) of the documents that get no tokens: see `Tokenizer.special_piece`.
 
         splits   the number of the split of each document, as `assign_splits` returns it; None in a run without splits
         column   the same texts in a frame of the engine; None: the texts are not in a frame yet
+        encoded  what `encode` returned for the texts; None: they are not tokenised yet
         """
-        import pyarrow as pa
-
         done, rejected = 0, []
-        for chunk in map(as_large_strings, [text.combine_chunks()] if column is not None else text.chunks):
-            texts = self.engine.from_arrow(pa.table({TEXT: chunk}))[TEXT] if column is None else column
-            all_ids, all_lengths = self.engine.tokenize(texts, self.tokenizer)
+        for chunk in map(as_large_strings, text.chunks if column is None and encoded is None else [text]):
+            all_ids, all_lengths = encoded or encode(self.engine, self.tokenizer, chunk, column)
             self.shares_counted += count_shares(chunk, all_lengths)
             self.special_hits += self.tokenizer.count_specials(chunk)
             self.losses.add_documents(self.tokenizer, chunk, all_ids, all_lengths, self._compared_rows(len(chunk)))
@@ -139,6 +139,31 @@ class TokenFiles:
             "split_tokens": self.tokens,
             "tokenizer": self.tokenizer.identity,
         }
+
+
+def encode(
+    engine: Engine, tokenizer: Tokenizer, text: pa.Array | pa.ChunkedArray, column: Text | None = None
+) -> Encoded:
+    """Return the ids of all texts, concatenated, and their lengths, as `Engine.tokenize` does. `column` has the same
+    texts in a frame of the engine."""
+    import pyarrow as pa
+
+    texts = engine.from_arrow(pa.table({TEXT: text}))[TEXT] if column is None else column
+    return engine.tokenize(texts, tokenizer)
+
+
+def encode_together(engine: Engine, tokenizer: Tokenizer, texts: Sequence[pa.ChunkedArray]) -> Iterator[Encoded]:
+    """Yield what `encode` returns for each column of texts, from one call of the engine."""
+    import pyarrow as pa
+
+    chunks = [as_large_strings(text) for text in texts]  # which refuses nulls
+    ids, lengths = encode(engine, tokenizer, pa.chunked_array(chunks, pa.large_string()))
+    row = token = 0
+    for chunk in chunks:
+        own = lengths[row : row + len(chunk)]
+        count = int(own.sum())
+        yield ids[token : token + count], own
+        row, token = row + len(chunk), token + count
 
 
 def count_shares(text: pa.Array, lengths: np.ndarray) -> np.ndarray:

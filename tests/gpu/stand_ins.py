@@ -162,14 +162,12 @@ def eight_byte_blocks(data):
     return aligned[: data.size // 8 * 8].view(np.uint64)
 
 
-def uploaded(array):
-    """From the host to the device."""
-    return np.array(array)
+def copied_up(*parts):
+    return np.concatenate(parts)
 
 
-def downloaded(array):
-    """From the device to the host."""
-    return np.array(array)
+def copied_down(array, out):
+    out[...] = array
 
 
 def rubbish(shape, dtype):
@@ -201,6 +199,8 @@ def numpy_as_cupy() -> ModuleType:
         getDeviceProperties=lambda number: {"name": b"Made GPU", "uuid": bytes(range(16))},
         memGetInfo=lambda: (TOTAL_BYTES // 4, TOTAL_BYTES),
         deviceGetAttribute=lambda attribute, device: 1,
+        hostRegister=lambda ptr, size, flags: None,
+        hostUnregister=lambda ptr: None,
         deviceSynchronize=lambda: None,
         cudaDevAttrMemoryPoolsSupported=115,
     )
@@ -387,9 +387,19 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
         ("numba_cuda", SimpleNamespace(__name__="numba_cuda", __version__="0")),  # only its version is asked for
     ):
         monkeypatch.setitem(sys.modules, name, stand_in)
+    host_memory = load("host_memory")
+    monkeypatch.setitem(sys.modules, "gpu_pipeline.host_memory", host_memory)
+    monkeypatch.setattr(gpu_pipeline, "host_memory", host_memory, raising=False)
     buffers = load("buffers")
     vars(buffers).update({name: getattr(cpu_fallback.buffers, name) for name in HOST_BUFFERS})
-    buffers.eight_byte_blocks, buffers.upload, buffers.download = eight_byte_blocks, uploaded, downloaded
+    buffers.eight_byte_blocks, buffers.upload = eight_byte_blocks, copied_up
+
+    def download(array, out=None):
+        out = host_memory.empty(array.shape, array.dtype) if out is None else out
+        copied_down(array, out)
+        return out
+
+    buffers.download = download
     buffers.is_text = lambda column: pa.types.is_large_string(
         cpu_fallback.to_arrow(pd.DataFrame(column)).schema[0].type
     )

@@ -146,13 +146,13 @@ def test_null_masks(buffers):
 @pytest.mark.parametrize("null", [None, 0, 2])
 def test_a_column_on_the_host_is_a_large_string_with_its_own_text_alone(buffers, monkeypatch, kind, offset, rows, null):
     sizes = []
-    monkeypatch.setattr(buffers, "download", lambda array: sizes.append(array.size) or array.copy())
+    monkeypatch.setattr(buffers, "download", lambda array: sizes.append((array.dtype, array.size)) or array.copy())
     expected = [text if k != null else None for k, text in enumerate(TEXTS[offset:][:rows])]
     valid = None if null is None else np.array([text is not None for text in expected], bool)
     found = buffers.string_array(Series(made(TEXTS, kind, 0, offset, rows), valid))
     found.validate(full=True)
     assert found.type == pa.large_string() and found.to_pylist() == expected
-    assert sizes == [len("".join(TEXTS[offset:][:rows]).encode())]
+    assert [size for dtype, size in sizes if dtype == np.uint8] == [len("".join(TEXTS[offset:][:rows]).encode())]
 
 
 class Copies:
@@ -174,6 +174,9 @@ class Copies:
         for target, source, size in self.pending[:count]:
             ctypes.memmove(target, source, size)
         self.pending, self.done = self.pending[count:], self.done + len(self.pending[:count])
+
+    def synchronize(self):
+        self.finish(len(self.pending))
 
     def add(self, target, source, size, stream):
         assert stream is self
@@ -237,12 +240,37 @@ def test_an_upload_after_a_download_waits_for_it(buffers, monkeypatch):
     assert copies.out.tolist() == host.tolist()
 
 
+def test_page_locked_memory_is_copied_directly_piece_by_piece_and_may_be_reused_at_once(buffers, monkeypatch):
+    copies, staged = Copies(monkeypatch, buffers), []
+    monkeypatch.setattr(buffers, "_staging", lambda: staged.append(1))
+    monkeypatch.setattr(buffers.host_memory, "locked_parts", lambda array: [(0, 12), (12, 8)])
+    host = np.arange(20, dtype=np.uint8)
+    buffers.upload(host)
+    assert copies.out.tolist() == host.tolist() and (copies.most, copies.done, copies.pending) == (2, 2, [])
+    on_device = SimpleNamespace(shape=(5,), dtype=np.dtype(np.uint32), data=Pointer(copies, 0))
+    found = buffers.download(on_device)
+    assert found.tobytes() == host.tobytes() and copies.done == 4 and not staged
+
+
 def test_only_the_text_of_a_part_is_uploaded(buffers, monkeypatch):
     sizes = []
-    monkeypatch.setattr(buffers, "upload", lambda host: sizes.append(host.size) or host.copy())
+
+    def upload(*parts):
+        sizes.extend(part.size for part in parts if part.dtype == np.uint8)
+        return np.concatenate(parts)
+
+    monkeypatch.setattr(buffers, "upload", upload)
     buffers.cudf = SimpleNamespace(Series=Series, Index=object)
     part = pa.array([*TEXTS, None, "x" * 99], pa.large_string())[1:6]
     found = buffers.uploaded(part, "the index", "text")
     data, offsets, _ = buffers.buffers_of(found)
     assert texts_of(data, offsets) == [*TEXTS[1:], ""] and sizes == [12]
     assert found.metadata == {"name": "text", "index": "the index"} and found.column.nulls == 1
+
+
+def test_chunks_are_uploaded_one_after_the_other(buffers, monkeypatch):
+    monkeypatch.setattr(buffers, "upload", lambda *parts: np.concatenate(parts))
+    buffers.cudf = SimpleNamespace(Series=Series, Index=object)
+    chunks = [pa.array(texts, pa.large_string()) for texts in (TEXTS, [], ["x", None], TEXTS)]
+    found = buffers.uploaded(pa.chunked_array([*chunks[:3], chunks[3][2:]]), "the index", "text")
+    assert texts_of(*buffers.buffers_of(found)[:2]) == [*TEXTS, "x", "", *TEXTS[2:]] and found.column.nulls == 1

@@ -46,7 +46,7 @@ def other_methods() -> set[str]:
     """Names of methods and functions of Python, NumPy, Arrow, Dask and this project."""
     texts = [path.read_text("utf-8") for name in ("curation", "gpu_pipeline") for path in (ROOT / name).rglob("*.py")]
     own = {name for text in texts for match in OWN.findall(text) for name in match}
-    libraries = {"b64encode", "get_ident", "pairwise", "replace", "_replace", "scale", "wait_for_workers"}
+    libraries = {"b64encode", "finalize", "get_ident", "pairwise", "replace", "_replace", "scale", "wait_for_workers"}
     return own | libraries | {name for each in OTHERS for name in dir(each)}
 
 

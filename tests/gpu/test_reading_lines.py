@@ -25,7 +25,7 @@ MIXED = [*BAD[:9], b"", b" \t", *GOOD, b"", b"", *BAD[9:], b'{"text": "last"}']
 def gpu_io(monkeypatch):
     """Its `on_device` has the bytes of each block that the device parsed."""
     module = install(monkeypatch)("io")
-    settings = module.parse_lines.__wrapped__.__globals__
+    settings = module.parse_block.__globals__
     module.on_device = []
     find = settings["_find"]
 
@@ -95,7 +95,7 @@ def test_a_batch_reserves_memory_until_it_is_done(gpu_io, tmp_path):
 
 
 def test_few_bytes_are_for_the_host(gpu_io, tmp_path, monkeypatch):
-    monkeypatch.setitem(gpu_io.parse_lines.__wrapped__.__globals__, "MIN_BYTES", 1 << 20)
+    monkeypatch.setitem(gpu_io.parse_block.__globals__, "MIN_BYTES", 1 << 20)
     (tmp_path / "a.jsonl").write_bytes(b'{"text": "a"}\n')
     assert_same(gpu_io, tmp_path / "a.jsonl")
     assert not gpu_io.on_device
@@ -105,7 +105,7 @@ def test_a_full_device_leaves_the_lines_to_the_host(gpu_io, tmp_path, monkeypatc
     def fail(data, file):
         raise MemoryError
 
-    monkeypatch.setitem(gpu_io.parse_lines.__wrapped__.__globals__, "_find", fail)
+    monkeypatch.setitem(gpu_io.parse_block.__globals__, "_find", fail)
     (tmp_path / "a.jsonl").write_bytes(b"\n".join(MIXED))
     expected = read(cpu_fallback, tmp_path / "a.jsonl", batch_bytes=300)
     assert joined(read(gpu_io, tmp_path / "a.jsonl", batch_bytes=300)) == joined(expected)

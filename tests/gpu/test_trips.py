@@ -5,6 +5,7 @@ import gc
 import inspect
 import sys
 
+import numpy as np
 import pytest
 
 import cpu_fallback
@@ -42,7 +43,12 @@ def gpu(monkeypatch):
 @pytest.fixture
 def bus(gpu, monkeypatch):
     bus, buffers = Bus(), sys.modules["gpu_pipeline.buffers"]
-    monkeypatch.setattr(buffers, "upload", lambda host: bus.up.append(host.size) or host.copy())
+
+    def up(*parts):
+        bus.up += [part.size for part in parts if part.dtype == np.uint8]  # without offsets
+        return np.concatenate(parts)
+
+    monkeypatch.setattr(buffers, "upload", up)
     reading = inspect.unwrap(gpu.read_slice).__globals__
     string_array = reading["string_array"]
 
@@ -96,11 +102,12 @@ def test_lines_parsed_on_the_device_leave_no_batch_behind(bus, gpu, recipe, tmp_
     reading = inspect.unwrap(gpu.read_slice).__globals__
 
     def parse(*arguments):
-        found = lines.parse_lines(*arguments)
-        return found._replace(table=reading["from_arrow"](found.table))
+        for found in lines.parse_block(*arguments):
+            yield found._replace(table=reading["from_arrow"](found.table))
+            del found
 
     monkeypatch.setattr(lines, "LINES_AT_ONCE", 2)
-    monkeypatch.setitem(reading, "parse_lines", parse)
+    monkeypatch.setitem(reading, "parse_block", parse)
     report = run(recipe(0), tmp_path / "out", engine="gpu", workers=1).report
     assert report["documents"]["kept"] == len(TEXTS) - len(REMOVED) and bus.batches > 3
 

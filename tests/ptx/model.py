@@ -28,7 +28,7 @@ LAUNCH_MS, ARRAY_MS = 0.0066, 0.0036
 OPERATION_MS = 0.0186  # of an operation of CuPy: pull request 8457 of CuPy (2025) measures 18.6 us for a small `add`
 WAIT_MS = 0.02  # until the host has a number or knows a size; assumed
 BATCH_BYTES = 256 << 20
-TOKEN_BATCH_BYTES = 16 << 20  # the text of a row group of `documents/`
+TOKEN_BATCH_BYTES = 128 << 20  # the text that a task of the write phase gives to one call
 WINDOW_BATCH_BYTES = 8 << 20  # `curation.stages.exact.span_blocks`
 GB = 1e9
 

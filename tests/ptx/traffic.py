@@ -33,7 +33,7 @@ CORPORA = {"English": "en", "22 languages": ""}  # name -> language of `real_doc
 MAP, OTHERS = "map phase", "other phases"
 DOWN, UP = "down", "up"
 ONCE = (  # what a process copies once
-    "gpu_pipeline/device.py:shared.<locals>.decorate.<locals>.make",
+    "gpu_pipeline/device.py:shared.<locals>.decorate.<locals>.get",
     "curation/reading/blank.py:_hashes_of_starts",
 )
 MIN_CHANGE = 0.01  # bytes per byte of text
@@ -85,10 +85,14 @@ def count_copies(monkeypatch: pytest.MonkeyPatch) -> Traffic:
         traffic.add(DOWN, table.nbytes)
         return table
 
-    frame_to_arrow = stand_ins.DataFrame.to_arrow
+    def copied_up(*parts: Any) -> Any:
+        traffic.add(UP, sum(part.nbytes for part in parts))
+        return join_parts(*parts)
+
+    frame_to_arrow, join_parts = stand_ins.DataFrame.to_arrow, stand_ins.copied_up
     monkeypatch.setattr(stand_ins, "numpy_as_cupy", numpy_as_cupy)
-    monkeypatch.setattr(stand_ins, "uploaded", counted(UP, stand_ins.uploaded))
-    monkeypatch.setattr(stand_ins, "downloaded", counted(DOWN, stand_ins.downloaded))
+    monkeypatch.setattr(stand_ins, "copied_up", copied_up)
+    monkeypatch.setattr(stand_ins, "copied_down", counted(DOWN, stand_ins.copied_down))
     monkeypatch.setattr(stand_ins.DataFrame, "to_arrow", to_arrow)
     for kind in (stand_ins.DataFrame, stand_ins.Series):
         monkeypatch.setattr(kind, "from_arrow", counted(UP, kind.from_arrow))

@@ -262,3 +262,13 @@ def test_a_signal_ends_a_slice_between_two_batches(tmp_path: Path, monkeypatch: 
         run(recipe_of(tmp_path / "a.csv", stages=[]), tmp_path / "out", engine="cpu")
     assert len(batches) == 3 and sum(batches) < 200
     assert not [path for path in files_below(tmp_path / "out") if path.endswith(TEMPORARY)]
+
+
+def test_a_small_rest_of_a_range_is_read_with_the_block_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The batches of a range that is a little larger than a batch, and of one that is larger still."""
+    monkeypatch.setattr("curation.reading.lines.LAST_STEP", 4)
+    line = b'{"text": "a"}\n'
+    for count, batches in ((8, 1), (9, 1), (10, 2)):
+        (tmp_path / "a.jsonl").write_bytes(line * count)
+        found = [batch.rows for batch in batches_of(tmp_path / "a.jsonl", 8 * len(line) + 8)]
+        assert (sum(found), len(found)) == (count, batches)

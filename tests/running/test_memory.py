@@ -27,6 +27,7 @@ from curation.base.system.memory import (
     group_folders,
     needs,
     needs_in_processes,
+    pooled_bytes,
     read_limits,
     read_processors,
 )
@@ -240,6 +241,11 @@ def test_batches_of_a_gpu_keep_their_size_and_workers_are_lowered(free: int, wor
     else:
         lowered = "16 workers with batches of 268 MB would need 34.7 GB"
         assert chosen.remark.startswith(lowered if free > TASK else "that may be too little: raise the group to")
+
+
+def test_the_pool_of_a_gpu_is_part_of_the_need_and_leaves_room_for_other_arrays():
+    chosen = choose_for_device([limit_of("resident", TASK)], 3, LARGE, SLICE, fixed_workers=True)
+    assert chosen.needed_bytes - SHARED["resident"] - pooled_bytes(3, LARGE) == 3 * 5 * LARGE
 
 
 def test_workers_that_were_asked_for_are_kept_on_a_gpu():

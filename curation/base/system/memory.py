@@ -48,6 +48,7 @@ MIB = 1 << 20
 SHARED = {"resident": 330 * MIB, "private": 170 * MIB, "virtual": 270 * MIB}
 WRITING, READING, READING_BATCHES = 155 * MIB, 20 * MIB, 16
 DEVICE_BATCHES = 8  # per task of the GPU engine: reading and the kept text
+POOLED_BATCHES = 3  # of them in `gpu_pipeline.host_memory`: the block of a file, the kept text, and other results
 STACKS = 20 * MIB  # address space of a worker's threads, mostly untouched
 MAPPED_SLICES = 1.2
 DOCUMENT_FACTOR = 20  # bytes per byte of a document far longer than a batch
@@ -253,6 +254,12 @@ def choose_for_device(
             remark=f"{workers} workers with batches of {shown_bytes(batch_bytes)} would need {shown}"
         )
     return chosen
+
+
+def pooled_bytes(tasks: int, batch_bytes: int) -> int:
+    """Return the size of the pool of host memory of a process that runs so many tasks of the GPU engine at once. It is
+    part of what `choose_for_device` counts."""
+    return tasks * POOLED_BATCHES * batch_bytes
 
 
 def _remedy(resources: Resources, needed_bytes: int) -> str:

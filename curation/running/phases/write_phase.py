@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from itertools import count
+from itertools import count, repeat
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from curation.base.arrays import as_one_array, load_mapped, text_buffers
-from curation.base.contract import ID, ROW, TEXT, TableFile
+from curation.base.contract import ID, ROW, TEXT, Engine, TableFile
 from curation.base.engine import load_engine
 from curation.base.errors import IntegrityError
 from curation.base.parquet import write_table
@@ -37,14 +37,18 @@ from curation.stages import Stage
 from curation.stages.base import added_columns
 from curation.stages.rows.language import UNLABELLED, language_column
 from curation.tokens.ordering import SPLIT, assign_splits, split_names
-from curation.tokens.token_files import token_files
+from curation.tokens.token_files import Encoded, encode_together, token_files
+from curation.tokens.tokenization import load_tokenizer
 
 if TYPE_CHECKING:
     from curation.record.segment_state import SegmentState
     from curation.record.stored_plan import Plan
 
 
-SHARED_BYTES, SHARED_DOCUMENTS = 1 << 20, 10_000  # maximum of the parts that share a task; a single part may be larger
+# Maximum of the parts that share a task; a single part may be larger. Large runs have tasks of up to LARGE_BYTES, since
+# a task of the GPU engine tokenises its parts together, but at least MIN_TASKS tasks.
+SHARED_BYTES, SHARED_DOCUMENTS = 1 << 20, 10_000
+LARGE_BYTES, LARGE_DOCUMENTS, MIN_TASKS = 128 << 20, 1_000_000, 64
 NAMED_DOCUMENTS = 10  # documents named per part that get no tokens, because their text contains a special token
 
 
@@ -108,9 +112,11 @@ def _spans_of(state: SegmentState, output: Output, low: int, high: int, copy: in
 def divide_parts(parts: Sequence[OutputPart]) -> np.ndarray:
     """Return the first part of each task, then the number of parts; int64. Small parts share a task."""
     firsts, size, documents = list[int](), 0, 0
+    most_bytes = max(min(sum(part.bytes for part in parts) // MIN_TASKS, LARGE_BYTES), SHARED_BYTES)
+    most_documents = max(min(sum(part.documents for part in parts) // MIN_TASKS, LARGE_DOCUMENTS), SHARED_DOCUMENTS)
     for part in parts:
         size, documents = size + part.bytes, documents + part.documents
-        if not firsts or size > SHARED_BYTES or documents > SHARED_DOCUMENTS:
+        if not firsts or size > most_bytes or documents > most_documents:
             firsts.append(part.number)
             size, documents = part.bytes, part.documents
     return np.array([*firsts, len(parts)], np.int64)
@@ -138,9 +144,11 @@ def write_output_parts(plan: Plan, job: OutputJob, number: int) -> TaskCounts:
         plan.slices.carried, recipe.stages, splits=bool(recipe.output.splits), types=recipe.column_types
     )
     with RunningNote(job.work, number) as note:
-        task = _Task(plan, job, schema, load_mapped(job.copies or job.mask), note)
-        for part in job.output_parts[first:last]:
-            records.append(_write_part(task, part, part_counts(records)))
+        task = _Task(plan, job, schema, load_mapped(job.copies or job.mask), note, load_engine(job.engine))
+        parts = job.output_parts[first:last]
+        groups = _row_groups(task, parts)
+        for part in parts:
+            records.append(_write_part(task, part, groups, part_counts(records)))
     write_sealed(numbered_path(job.work, number, ".json"), {"parts": records})
     return part_counts(records)
 
@@ -154,12 +162,48 @@ class _Task(NamedTuple):
     schema: pa.Schema
     mask: np.ndarray
     note: RunningNote
+    engine: Engine
 
 
-def _write_part(task: _Task, part: OutputPart, before: TaskCounts) -> dict[str, Any]:
+RowGroup = tuple[pa.Table, Encoded | None]
+
+
+def _row_groups(task: _Task, parts: Sequence[OutputPart]) -> Iterator[RowGroup | None]:
+    """Yield the row groups of all parts, in order, and None after the last of each part.
+
+    Each has its tokens, from a call for as many row groups as the engine tokenises at once. It has none if nothing is
+    tokenised, or if the engine writes the file: then a frame has its texts.
+    """
+    plan, output = task.plan, task.plan.recipe.output
+    is_encoded = bool(output.formats) and not (output.documents and output.parquet == "gpu")
+    most = task.engine.tokens_at_once() if is_encoded else 1
+    waiting, size = list[pa.Table | None](), 0
+
+    def taken() -> Iterator[RowGroup | None]:
+        columns = [table.column(TEXT) for table in waiting if table is not None]
+        encoded: Iterator[Encoded | None] = repeat(None)
+        if is_encoded and columns:
+            encoded = encode_together(task.engine, load_tokenizer(plan.recipe.tokenizer), columns)
+        for table in waiting:
+            yield None if table is None else (table, next(encoded))
+        waiting.clear()
+
+    for part in parts:
+        for table in row_groups(_kept_documents(task, part)):
+            waiting.append(table)
+            size += table.column(TEXT).nbytes
+            if size >= most:
+                yield from taken()
+                size = 0
+        waiting.append(None)
+    yield from taken()
+
+
+def _write_part(task: _Task, part: OutputPart, groups: Iterator[RowGroup | None], before: TaskCounts) -> dict[str, Any]:
     """Write `documents/part-NNNNN.parquet` and the tokens of its documents, and return its record.
 
-    With `output.documents: false`, only tokens are written. `before` has the counts of earlier parts of the task.
+    With `output.documents: false`, only tokens are written. `groups` has the row groups of the part next, then None.
+    `before` has the counts of earlier parts of the task.
     """
     started, number = time.perf_counter(), part.number
     plan, job, output = task.plan, task.job, task.plan.recipe.output
@@ -168,15 +212,15 @@ def _write_part(task: _Task, part: OutputPart, before: TaskCounts) -> dict[str, 
     tally: dict[str, Any] = {"source": part.source, "documents": 0, "bytes": 0, "tokens": 0, "special_hits": 0}
     tally |= {"copy": part.copy, "untokenised": 0, "untokenised_names": []}
     lengths, languages = Tally(), Counter[str]()
-    engine = load_engine(job.engine)
+    engine = task.engine
     files = token_files(plan.recipe, engine, job.work, number) if output.formats else nullcontext()
     with files as tokens, _document_file(output, job.engine, path, task.schema) if path else nullcontext() as file:
         if tokens and tokens.tokenizer.identity != plan.tokenizer:
             name = plan.recipe.tokenizer.name
             raise IntegrityError(f"a file of tokenizer {name} changed during the run. Put it back, then run again")
-        for table in row_groups(_kept_documents(task, part)):
+        while (group := next(groups)) is not None:
             check_interrupts()
-            splits = None
+            (table, encoded), splits = group, None
             if output.splits:
                 texts = table.column(TEXT).cast(pa.large_binary()).to_pylist()
                 splits = assign_splits(texts, output.splits, plan.recipe.seed)
@@ -190,7 +234,8 @@ def _write_part(task: _Task, part: OutputPart, before: TaskCounts) -> dict[str, 
             lengths.add(tally_of(sizes))
             languages += count_languages(plan.recipe.stages, table)
             if tokens:
-                found = tokens.write(table.column(TEXT), splits, None if frame is None else frame[TEXT])
+                column = None if frame is None else frame[TEXT]
+                found = tokens.write(table.column(TEXT), splits, column, encoded)
                 names = [[table["doc"][row].as_py(), piece] for row, piece in found[:NAMED_DOCUMENTS]]
                 tally["untokenised"] += len(found)
                 tally["untokenised_names"] = [*tally["untokenised_names"], *names][:NAMED_DOCUMENTS]
