@@ -29,7 +29,7 @@ from tests.gpu.test_buffers import Column, Series
 BATCH = 64 << 20
 BATCHES = 5
 LARGE = 1 << 20  # bytes of allocations
-FEW = 16  # page faults, of the objects of Python
+FEW = 256  # page faults, of the objects of Python: those of 1 MiB of new memory
 LINE = 4096
 KEYS = 21
 
