@@ -48,7 +48,7 @@ def as_on_device(capability: tuple[int, int]) -> Iterator[None]:
 
 def all_kernels() -> dict[str, tuple[Any, tuple]]:
     """Return name -> (kernel, types of its arguments)."""
-    from gpu_pipeline.all_kernels import SIGNATURES
+    from gpu_pipeline.kernels.all_kernels import SIGNATURES
 
     return {kernel.py_func.__name__: (kernel, signature) for kernel, signature in SIGNATURES.items()}
 

@@ -159,21 +159,21 @@ class DeviceClock:
 
     def kernel_times(self, function: Callable[[], object], repeats: int) -> dict[str, float]:
         """Return the milliseconds of each kernel in one call of `function`, summed over its launches."""
-        from gpu_pipeline import kernels
+        from gpu_pipeline.kernels import core
 
         runs: list[dict[str, float]] = []
-        launch = kernels._launch  # all kinds of launches end here
+        launch = core._launch  # all kinds of launches end here
 
         def timed(kernel, *arguments):
             runs[-1][kernel.py_func.__name__] += self.milliseconds(lambda: launch(kernel, *arguments))
 
-        kernels._launch = timed
+        core._launch = timed
         try:
             for _ in range(repeats + 1):
                 runs.append(defaultdict(float))
                 function()
         finally:
-            kernels._launch = launch
+            core._launch = launch
         return {name: statistics.median(run[name] for run in runs[1:]) for name in runs[-1]}
 
     def peak_bytes(self, function: Callable[[], object]) -> int:

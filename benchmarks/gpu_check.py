@@ -374,7 +374,7 @@ def streams(place: Place) -> Facts:
     import cupy as cp
     from cupy_backends.cuda.stream import get_default_stream_ptr
 
-    from gpu_pipeline.device import finish
+    from gpu_pipeline.memory.device import finish
 
     pointer = get_default_stream_ptr()
     yield {"default_stream": pointer, "expected": PER_THREAD_STREAM, "warnings": [str(each.message) for each in warned]}

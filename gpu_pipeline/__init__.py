@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The engine for NVIDIA GPUs: cuDF frames and CUDA kernels. It satisfies `curation.base.contract.Engine`.
 
-Its functions take frames and texts, and return integers and frames. CUDA kernels are in `kernels` and `*_kernels`.
-Functions that they share are in `items`, `spans`, `pretokens` and similar modules, and in `curation.kernels`. The
-package decides nothing about documents, and knows neither recipes, stages, runs nor the other engine. Functions are
-loaded on first use. So `gpu_pipeline.kernels` can be imported, compiled and linked on a machine without cuDF. Functions
-on frames, such as `filter`, are those of `curation` (docs/engine_functions.md).
+Its functions take frames and texts, and return integers and frames. CUDA kernels are in `kernels`, functions that they
+share in `functions` and in `curation.kernels`, and copies between host and device in `memory`. The package decides
+nothing about documents, and knows neither recipes, stages, runs nor the other engine. Functions are loaded on first
+use. So `gpu_pipeline.kernels` can be imported, compiled and linked on a machine without cuDF. Functions on frames, such
+as `filter`, are those of `curation` (docs/engine_functions.md).
 """
 
 from importlib import import_module

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import cupy as cp
 import numpy as np
 
-from gpu_pipeline import kernels
-from gpu_pipeline import measure_kernels as parts
+from gpu_pipeline.kernels import core
+from gpu_pipeline.kernels import measure_kernels as parts
 
 
 class WordSpans(NamedTuple):
@@ -28,13 +28,13 @@ class WordSpans(NamedTuple):
 def pieces_of(counts: cp.ndarray, size: int) -> tuple[cp.ndarray, cp.ndarray]:
     """Cut documents into pieces of up to `size` items; return the first piece of each document and the document of each
     piece."""
-    pieces = kernels.starts_of(-(-counts // size))
+    pieces = core.starts_of(-(-counts // size))
     return pieces, cp.searchsorted(pieces, cp.arange(int(pieces[-1])), side="right") - 1
 
 
 def launch_warps(kernel: Any, pieces: cp.ndarray, *arguments: Any) -> None:
     """Run a kernel with one warp per piece."""
-    kernels.launch(kernel, pieces.size * parts.LANES, *arguments)
+    core.launch(kernel, pieces.size * parts.LANES, *arguments)
 
 
 def count_per_row(spans: WordSpans, mask: int) -> cp.ndarray:

@@ -9,9 +9,10 @@ import numpy as np
 
 from curation.kernels import tables
 from curation.kernels.words import character_lanes
-from gpu_pipeline import batches, document_kernels, kernels
-from gpu_pipeline.buffers import buffers_of, eight_byte_blocks
-from gpu_pipeline.device import out_of_memory, shared, warn_of_short_memory
+from gpu_pipeline import batches
+from gpu_pipeline.kernels import core, document_kernels
+from gpu_pipeline.memory.buffers import buffers_of, eight_byte_blocks
+from gpu_pipeline.memory.device import out_of_memory, shared, warn_of_short_memory
 
 if TYPE_CHECKING:
     import cudf
@@ -45,7 +46,7 @@ class TextColumn(NamedTuple):
     def documents(self, first: int, last: int) -> tuple[cp.ndarray, ...]:
         """Return the first arguments of every kernel: data, offsets, valid, and the rows from `first` to `last` - 1,
         longest first. Rows of `long` are left out."""
-        order = kernels.longest_first(self.lengths[first:last]) + first
+        order = core.longest_first(self.lengths[first:last]) + first
         return self.data, self.offsets, self.valid, order[len(self.long_between(first, last)) :]
 
     def long_between(self, first: int, last: int) -> np.ndarray:
@@ -67,7 +68,7 @@ def in_batches(byte_starts: np.ndarray, text_bytes: int, run: Callable[[int, int
     and `most` bytes; after a MemoryError the limit is halved, and `run` is called again with fewer rows."""
     first, limit = 0, min(max(SCRATCH_SHARE * text_bytes, MIN_SCRATCH_BYTES), most)
     while first < len(byte_starts) - 1:
-        last = kernels.batch_end(byte_starts, first, limit)
+        last = core.batch_end(byte_starts, first, limit)
         try:
             run(first, last)
         except MemoryError as error:  # both CuPy and RMM raise it

@@ -7,8 +7,8 @@ import numpy as np
 from curation.base.contract import position_type
 from curation.base.engine import load_engine
 from curation.kernels.hashing import FMIX_1
-from gpu_pipeline import kernels
-from gpu_pipeline.device import device_errors, memory, warn_of_short_memory
+from gpu_pipeline.kernels import core
+from gpu_pipeline.memory.device import device_errors, memory, warn_of_short_memory
 
 ROWS_AT_ONCE = 1 << 26  # rows per sort: 5 GB on the device
 SORTED_BYTES = 80  # per row, with two columns of keys
@@ -71,7 +71,7 @@ def _first_on_device(keys: np.ndarray, rank: np.ndarray | None) -> np.ndarray:
         ordered = column[order]
         starts[1:] |= ordered[1:] != ordered[:-1]
     leaders = cp.empty(len(keys), np.int64)
-    leaders[order] = order[starts][kernels.prefix_sums(starts, np.int64) - 1]
+    leaders[order] = order[starts][core.prefix_sums(starts, np.int64) - 1]
     return cp.asnumpy(leaders.astype(dtype))
 
 
@@ -81,21 +81,21 @@ def _common_of_batch(hashes: np.ndarray, offsets: np.ndarray, left: np.ndarray, 
     rows, positions = np.unique(np.concatenate([left, right]), return_inverse=True)
     groups = np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1)
     packed = np.concatenate([hashes[offsets[group[0]] : offsets[group[-1] + 1]] for group in groups])
-    starts = kernels.starts_of(offsets[rows + 1] - offsets[rows])
+    starts = core.starts_of(offsets[rows + 1] - offsets[rows])
     out = cp.zeros(len(left), np.int64)
     pairs = map(cp.asarray, (packed, starts, positions[: len(left)], positions[len(left) :]))
-    kernels.launch(kernels.count_common, len(left), *pairs, out)
+    core.launch(core.count_common, len(left), *pairs, out)
     return cp.asnumpy(out)
 
 
 @device_errors()
 def intersection_sizes(hashes: np.ndarray, offsets: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
     sizes = offsets[left + 1] - offsets[left] + offsets[right + 1] - offsets[right]
-    byte_starts = kernels.starts_of(sizes * kernels.HASH_BYTES)
+    byte_starts = core.starts_of(sizes * core.HASH_BYTES)
     out = np.zeros(len(left), np.int64)
     first = 0
     while first < len(left):
-        last = kernels.batch_end(byte_starts, first, PAIR_BYTES)
+        last = core.batch_end(byte_starts, first, PAIR_BYTES)
         with memory().reserve(int(byte_starts[last] - byte_starts[first])):
             out[first:last] = _common_of_batch(hashes, offsets, left[first:last], right[first:last])
         first = last
@@ -112,7 +112,7 @@ def connected_components(left: np.ndarray, right: np.ndarray, rows: int) -> np.n
         changed = cp.ones(1, np.int32)
         while len(left) and int(changed[0]):
             changed[0] = 0
-            kernels.launch(kernels.join_rows, len(left), *edges, label, changed)
+            core.launch(core.join_rows, len(left), *edges, label, changed)
             while (label[label] != label).any():
                 label = label[label]
         return cp.asnumpy(label)

@@ -25,10 +25,11 @@ from curation.reading.locations import Location, shifted
 from curation.reading.slice_documents import groups_of
 from curation.reading.source_files import FileRange, Slice, SourceFile
 from curation.reading.urls import is_remote
-from gpu_pipeline import host_memory, text_kernels
-from gpu_pipeline.buffers import buffers_of, eight_byte_blocks, is_text, string_array, uploaded
-from gpu_pipeline.device import column_bytes, is_lost, on_device, reserved
 from gpu_pipeline.json_lines import parse_block
+from gpu_pipeline.kernels import text_kernels
+from gpu_pipeline.memory import host_memory
+from gpu_pipeline.memory.buffers import buffers_of, eight_byte_blocks, is_text, string_array, uploaded
+from gpu_pipeline.memory.device import column_bytes, is_lost, on_device, reserved
 
 log = logging.getLogger(__name__)
 

@@ -16,9 +16,9 @@ from curation.kernels import jsonl
 from curation.reading import lines
 from curation.reading.documents import LINES_AT_ONCE, Documents
 from curation.reading.source_files import SourceFile
-from gpu_pipeline.buffers import download, eight_byte_blocks, series_of, upload
-from gpu_pipeline.device import on_device
-from gpu_pipeline.json_kernels import BlockLines, find_lines
+from gpu_pipeline.kernels.json_kernels import BlockLines, find_lines
+from gpu_pipeline.memory.buffers import download, eight_byte_blocks, series_of, upload
+from gpu_pipeline.memory.device import on_device
 
 log = logging.getLogger(__name__)
 

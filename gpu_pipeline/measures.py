@@ -22,16 +22,16 @@ from curation.base.measures import (
     wanted,
 )
 from curation.kernels.tables import UnicodeTables
-from gpu_pipeline import kernels
-from gpu_pipeline import long_repetition_kernels as long_repetition
-from gpu_pipeline import measure_kernels as parts
-from gpu_pipeline import repetition_kernels as repetition
-from gpu_pipeline import word_kernels as team
 from gpu_pipeline import word_kinds as kinds
 from gpu_pipeline.batches import WordSpans, count_per_row, launch_warps, pieces_of
-from gpu_pipeline.buffers import eight_byte_blocks
-from gpu_pipeline.listed_words import NUM_STOP_WORDS
-from gpu_pipeline.spans import ADDRESS, BREAK, LEAD, LETTER, MASKS, RANKED, VISIBLE, WORD
+from gpu_pipeline.functions.listed_words import NUM_STOP_WORDS
+from gpu_pipeline.functions.spans import ADDRESS, BREAK, LEAD, LETTER, MASKS, RANKED, VISIBLE, WORD
+from gpu_pipeline.kernels import core
+from gpu_pipeline.kernels import long_repetition_kernels as long_repetition
+from gpu_pipeline.kernels import measure_kernels as parts
+from gpu_pipeline.kernels import repetition_kernels as repetition
+from gpu_pipeline.kernels import word_kernels as team
+from gpu_pipeline.memory.buffers import eight_byte_blocks
 
 OF_TOPS = tuple(f"top_{n}gram_characters" for n in (2, 3, 4))  # int64: they may exceed the bytes of the text
 LARGEST = 2**31 - 1  # int32: half as many bytes as int64 come to the host
@@ -44,23 +44,21 @@ LARGEST = (1 << 31) - 1
 
 def find_spans(data, offsets, valid, properties, lanes, marks: bool) -> WordSpans:
     """Find characters, words and lines of a batch: their masks, their ranks, and where words start and end."""
-    origin, stops = kernels.find_borders(offsets)
+    origin, stops = core.find_borders(offsets)
     size = stops.size
     blocks = eight_byte_blocks(data)
-    bits, counts = kernels.empty(offsets, np.uint32, MASKS, size), kernels.empty(offsets, np.int32, RANKED, size)
-    ranks = kernels.empty(offsets, np.int32, RANKED, size + 1)
-    row_ranks = kernels.empty(offsets, np.int32, RANKED, offsets.size)
-    kernels.launch_shared(
-        parts.mark_text, 4 * size, data, blocks, origin, marks, *properties, lanes, bits.view(np.uint8)
-    )
-    kernels.launch_shared(parts.mark_words, size, stops, bits, counts)
+    bits, counts = core.empty(offsets, np.uint32, MASKS, size), core.empty(offsets, np.int32, RANKED, size)
+    ranks = core.empty(offsets, np.int32, RANKED, size + 1)
+    row_ranks = core.empty(offsets, np.int32, RANKED, offsets.size)
+    core.launch_shared(parts.mark_text, 4 * size, data, blocks, origin, marks, *properties, lanes, bits.view(np.uint8))
+    core.launch_shared(parts.mark_words, size, stops, bits, counts)
     ranks[:, 0] = 0
     for mask in range(RANKED):
-        ranks[mask, 1:] = kernels.prefix_sums(counts[mask], np.int32)
-    kernels.launch(parts.rank_documents, offsets.size, offsets, origin, bits, ranks, row_ranks)
+        ranks[mask, 1:] = core.prefix_sums(counts[mask], np.int32)
+    core.launch(parts.rank_documents, offsets.size, offsets, origin, bits, ranks, row_ranks)
     words = int(ranks[WORD, -1])
-    word_starts, word_ends = (kernels.empty(offsets, np.int32, words) for _ in range(2))
-    kernels.launch_shared(parts.place_words, size, bits, ranks, word_starts, word_ends)
+    word_starts, word_ends = (core.empty(offsets, np.int32, words) for _ in range(2))
+    core.launch_shared(parts.place_words, size, bits, ranks, word_starts, word_ends)
     return WordSpans(data, blocks, offsets, valid, origin, bits, ranks, row_ranks, word_starts, word_ends)
 
 
@@ -68,7 +66,7 @@ def _count_urls(spans: WordSpans, classes: tuple, out: cp.ndarray) -> None:
     if spans.bits[ADDRESS].any():
         starts = cp.full(spans.word_starts.size, parts.NO_URL, np.int32)
         arguments = spans.data, spans.offsets, spans.valid, spans.origin, spans.bits, spans.ranks, spans.word_ends
-        kernels.launch_shared(parts.count_urls, spans.bits.shape[1], *arguments, *classes, starts, out)
+        core.launch_shared(parts.count_urls, spans.bits.shape[1], *arguments, *classes, starts, out)
 
 
 def _measure_long(spans: WordSpans, long_words: cp.ndarray, word_hash: cp.ndarray, out: cp.ndarray) -> None:
@@ -76,22 +74,20 @@ def _measure_long(spans: WordSpans, long_words: cp.ndarray, word_hash: cp.ndarra
     pieces, piece_words = pieces_of(
         (spans.word_ends[words] - spans.word_starts[words]).astype(np.int64), parts.LONG_PIECE
     )
-    others = kernels.empty(pieces, np.int64, 2, piece_words.size)
+    others = core.empty(pieces, np.int64, 2, piece_words.size)
     listed = long_words, pieces, piece_words, spans.word_starts, spans.word_ends
-    kernels.launch(
+    core.launch(
         parts.measure_pieces, piece_words.size, spans.data, spans.blocks, spans.origin, *listed, word_hash, others
     )
-    kernels.launch(
-        parts.finish_pieces, piece_words.size, spans.data, spans.origin, spans.row_ranks, *listed, others, out
-    )
+    core.launch(parts.finish_pieces, piece_words.size, spans.data, spans.origin, spans.row_ranks, *listed, others, out)
 
 
 def _measure_words(spans: WordSpans, out: cp.ndarray) -> tuple[cp.ndarray, cp.ndarray]:
     """Return the hash of each word, and the number of visible characters before its end."""
     words = spans.word_starts.size
-    word_hash, word_end = kernels.empty(out, np.uint64, words), kernels.empty(out, np.int32, words)
+    word_hash, word_end = core.empty(out, np.uint64, words), core.empty(out, np.int32, words)
     longest = int(spans.offsets[-1] - spans.offsets[0]) // parts.LONG_WORD + 1
-    long_words, num_long = kernels.empty(out, np.int32, longest, 2), cp.zeros(1, np.int32)
+    long_words, num_long = core.empty(out, np.int32, longest, 2), cp.zeros(1, np.int32)
     counts = count_per_row(spans, WORD)
     pieces, rows = pieces_of(counts, parts.WORD_PIECE)
     launch_warps(
@@ -116,16 +112,16 @@ def _measure_lines(
 ) -> tuple[cp.ndarray, cp.ndarray, cp.ndarray, cp.ndarray]:
     """Return the first item of each document; and for each item its hash, its mark and its prose, described in
     `measure_kernels.measure_lines`. The last three are empty if not `hashed`."""
-    breaks = kernels.empty(out, np.int32, int(spans.ranks[BREAK, -1]))
-    kernels.launch_shared(parts.place_breaks, spans.bits.shape[1], spans.bits, spans.ranks, breaks)
+    breaks = core.empty(out, np.int32, int(spans.ranks[BREAK, -1]))
+    core.launch_shared(parts.place_breaks, spans.bits.shape[1], spans.bits, spans.ranks, breaks)
     before = spans.row_ranks[BREAK].astype(np.int64)
     item_starts = before - before[0] + cp.arange(before.size)
     items, size = int(item_starts[-1]), int(spans.offsets[-1] - spans.offsets[0])
-    line_hash = kernels.empty(out, np.uint64, items * hashed)
-    line_mark, line_prose = (kernels.empty(out, np.int32, items * hashed) for _ in range(2))
-    long_lines = kernels.empty(out, np.int32, size // parts.LONG_PIECE + 1, 3)
+    line_hash = core.empty(out, np.uint64, items * hashed)
+    line_mark, line_prose = (core.empty(out, np.int32, items * hashed) for _ in range(2))
+    long_lines = core.empty(out, np.int32, size // parts.LONG_PIECE + 1, 3)
     num_long = cp.zeros(1, np.int32)
-    kernels.launch(
+    core.launch(
         parts.measure_lines, items, *spans[:8], item_starts, breaks, *spans[8:], hashed, longest, line_hash, line_mark,
         line_prose, long_lines, num_long, out,
     )  # fmt: skip
@@ -133,7 +129,7 @@ def _measure_lines(
     if long_lines.size:
         pieces, rows = pieces_of((long_lines[:, 2] - long_lines[:, 1]).astype(np.int64), parts.LONG_PIECE)
         arguments = spans.data, spans.blocks, spans.origin, long_lines, pieces, rows, line_hash
-        kernels.launch(parts.hash_pieces, rows.size, *arguments)
+        core.launch(parts.hash_pieces, rows.size, *arguments)
     return item_starts, line_hash, line_mark, line_prose
 
 
@@ -150,7 +146,7 @@ def _in_classes(counts: cp.ndarray, limits: Sequence[int]) -> list[cp.ndarray]:
 def _table(counts: cp.ndarray) -> tuple[cp.ndarray, cp.ndarray]:
     """Allocate an empty hash table for each document, by its number of items in `counts`. Return the start of each
     table, and one array with all tables."""
-    starts = kernels.starts_of(kernels.table_slots(counts))
+    starts = core.starts_of(core.table_slots(counts))
     return starts, cp.full(int(starts[-1]), repetition.EMPTY, np.uint32)
 
 
@@ -171,8 +167,8 @@ def _without_fenced(item_starts: cp.ndarray, line_prose: cp.ndarray) -> cp.ndarr
     """Return `line_prose` with -1 at fences and lines of fenced code."""
     fences, edges = cp.flatnonzero(line_prose < -1), cp.zeros(line_prose.size, np.int32)
     starts = cp.searchsorted(fences, item_starts)
-    kernels.launch(parts.pair_fences, starts.size - 1, starts, fences, line_prose, edges)
-    return cp.where(kernels.prefix_sums(edges, np.int32) > 0, np.int32(-1), cp.maximum(line_prose, np.int32(-1)))
+    core.launch(parts.pair_fences, starts.size - 1, starts, fences, line_prose, edges)
+    return cp.where(core.prefix_sums(edges, np.int32) > 0, np.int32(-1), cp.maximum(line_prose, np.int32(-1)))
 
 
 def _count_lines(
@@ -183,14 +179,14 @@ def _count_lines(
     line_prose = _without_fenced(item_starts, line_prose)
     is_prose = (line_prose >= 0).astype(np.int32)
     for measure, counts in ((Measure.prose_lines, is_prose), (Measure.prose_line_characters, line_prose * is_prose)):
-        sums = kernels.starts_of(counts)
+        sums = core.starts_of(counts)
         out[measure] = sums[item_starts[1:]] - sums[item_starts[:-1]]
     _count_items(item_starts, line_hash, line_prose, Measure.duplicate_prose_lines, out)
     is_line, is_first = line_mark >= 0, (line_mark >= 0) & (line_mark & 1 == 1)
-    starts, paragraphs = cp.flatnonzero(is_first), kernels.prefix_sums(is_first, np.int32)
+    starts, paragraphs = cp.flatnonzero(is_first), core.prefix_sums(is_first, np.int32)
     hashes, lengths = cp.zeros(starts.size, np.uint64), cp.zeros(starts.size, np.int32)
-    lines = kernels.prefix_sums(is_line, np.int32)
-    kernels.launch(parts.add_lines, line_mark.size, line_hash, line_mark, lines, paragraphs, starts, hashes, lengths)
+    lines = core.prefix_sums(is_line, np.int32)
+    core.launch(parts.add_lines, line_mark.size, line_hash, line_mark, lines, paragraphs, starts, hashes, lengths)
     before = cp.searchsorted(starts, item_starts)
     _count_items(before, hashes, lengths, Measure.duplicate_paragraphs, out)
 
@@ -208,8 +204,8 @@ def _count_words(
     launch_teams(team.repeat_words_small, team.SMALL_THREADS, small, *arguments, top_characters, out)
     launch_teams(team.repeat_words_medium, team.MEDIUM_THREADS, medium, *arguments, top_characters, out)
     if large.size:
-        word_group, group, firsts, active = (kernels.empty(out, np.int32, words) for _ in range(4))
-        scratch = word_group, group, kernels.empty(out, np.uint32, words), firsts, active
+        word_group, group, firsts, active = (core.empty(out, np.int32, words) for _ in range(4))
+        scratch = word_group, group, core.empty(out, np.uint32, words), firsts, active
         launch_teams(team.repeat_words_large, team.LARGE_THREADS, large, *arguments, *scratch, top_characters, out)
         del word_group, group, firsts, active, scratch
     if long.size == 0:
@@ -232,9 +228,9 @@ def _visit(n: int, repeated: cp.ndarray, seen: cp.ndarray, visited: cp.ndarray) 
     """Mark the n-grams that the greedy walk visits, if `seen` marks exactly those that equal an earlier visited
     n-gram."""
     functions = cp.empty(seen.size, np.uint64)
-    kernels.launch(long_repetition.leave_chunks, seen.size, n, seen, functions)
-    entries = kernels.entries_of(n, functions)
-    kernels.launch(long_repetition.visit_chunks, seen.size, n, repeated, seen, entries, visited)
+    core.launch(long_repetition.leave_chunks, seen.size, n, seen, functions)
+    entries = core.entries_of(n, functions)
+    core.launch(long_repetition.visit_chunks, seen.size, n, repeated, seen, entries, visited)
 
 
 def _walk(
@@ -266,11 +262,11 @@ def _count_long(
     """Write the measures of `_count_words` for documents that are too long for a block; return those whose greedy walk
     did not settle."""
     counts, firsts = counts[rows], spans.row_ranks[WORD][rows].astype(np.int64)
-    starts, chunks = kernels.starts_of(counts), kernels.starts_of(counts // 32 + 2)
+    starts, chunks = core.starts_of(counts), core.starts_of(counts // 32 + 2)
     long = _Long(firsts, counts, starts, chunks, *pieces_of(counts, long_repetition.PIECE))
     words, size = int(starts[-1]), int(chunks[-1])
-    table, hashes = _table(counts), kernels.empty(out, np.uint64, words)
-    group, lowest = (kernels.empty(out, np.int32, words) for _ in range(2))
+    table, hashes = _table(counts), core.empty(out, np.uint64, words)
+    group, lowest = (core.empty(out, np.int32, words) for _ in range(2))
     tops = cp.full((rows.size, 3), repetition.ONE_FIRST, np.int64)
     active, unsettled = cp.zeros(0, np.uint32), cp.zeros(rows.size, bool)
     texts = *long[:2], *long[3:], rows, spans.row_ranks
@@ -296,14 +292,14 @@ def _count_long(
         launch_warps(long_repetition.prepare_ngrams, long.docs, *long, *arguments)
         active = following
     arguments = plan.max_ngram, word_end, tops, top_characters, out
-    kernels.launch(long_repetition.write_long_tops, rows.size, firsts, counts, rows, spans.row_ranks, *arguments)
+    core.launch(long_repetition.write_long_tops, rows.size, firsts, counts, rows, spans.row_ranks, *arguments)
     return rows[unsettled]
 
 
 def launch_teams(kernel: Any, threads: int, rows: cp.ndarray, *arguments: Any) -> None:
     """Run a kernel with one block of `threads` threads per listed row."""
     if rows.size:
-        kernels.launch_teams(kernel, rows.size, threads, rows, *arguments)
+        core.launch_teams(kernel, rows.size, threads, rows, *arguments)
 
 
 def _sum_ranks(spans: WordSpans, out: cp.ndarray) -> None:

@@ -10,10 +10,11 @@ from curation.kernels import fasttext
 from curation.kernels import language_model as lm
 from curation.models.fasttext import Classifier
 from curation.models.ngrams import LanguageModel
-from gpu_pipeline import batches, kernels
-from gpu_pipeline import model_kernels as parts
-from gpu_pipeline.buffers import eight_byte_blocks
-from gpu_pipeline.device import shared
+from gpu_pipeline import batches
+from gpu_pipeline.kernels import core
+from gpu_pipeline.kernels import model_kernels as parts
+from gpu_pipeline.memory.buffers import eight_byte_blocks
+from gpu_pipeline.memory.device import shared
 
 MASK_BYTES, TOKEN_BYTES = 2, 17  # scratch per byte of text, and per token; with its space it has two or more
 SENTENCE_WORD_BYTES = 14  # and four bytes per order above one; the shortest sentence has three words in two bytes
@@ -109,7 +110,7 @@ def _sums(model: Model, rows: int) -> _Sums:
 
 
 class _Tokens(NamedTuple):
-    items: kernels.TextItems
+    items: core.TextItems
     firsts: cp.ndarray  # int64: the tokens of each document
     lasts: cp.ndarray
     numbers: cp.ndarray
@@ -144,7 +145,7 @@ def _add_token_ngrams(tokens: _Tokens, model: Model, sums: _Sums) -> None:
     codes, firsts, lasts = tokens.codes, tokens.firsts, tokens.lasts
     if tokens.has_label:
         kept = tokens.numbers != fasttext.SKIPPED
-        ranks = kernels.starts_of(kept.astype(np.int64))
+        ranks = core.starts_of(kept.astype(np.int64))
         codes, firsts, lasts = codes[kept], ranks[firsts], ranks[lasts]
     pieces = _pieces(firsts, lasts, parts.TOKEN_PIECE)
     arguments = codes, firsts, lasts, *pieces, model.end_code, model.tables[0], model.tables[4], *sums
@@ -183,15 +184,15 @@ def classify_batch(
             model.tables[4], *sums,
         )  # fmt: skip
     dimensions, labels = (int(model.settings[k]) for k in (fasttext.DIMENSIONS, fasttext.NUM_LABELS))
-    kernels.launch_shared(parts.average_rows, rows * dimensions, dimensions, sums.scratch, sums.counts)
+    core.launch_shared(parts.average_rows, rows * dimensions, dimensions, sums.scratch, sums.counts)
     label, score = cp.empty(rows, np.int32), cp.empty(rows, np.int64)
     output, tree = model.tables[6:]
     if model.settings[fasttext.HIERARCHICAL]:
-        kernels.launch(parts.score_trees, rows, settings, output, tree, sums.scratch, sums.counts, label, score)
+        core.launch(parts.score_trees, rows, settings, output, tree, sums.scratch, sums.counts, label, score)
     else:
-        kernels.launch_shared(parts.multiply_outputs, rows * labels, settings, output, sums.scratch, sums.counts)
+        core.launch_shared(parts.multiply_outputs, rows * labels, settings, output, sums.scratch, sums.counts)
         arguments = settings, sums.scratch, sums.counts, label, score
-        kernels.launch(parts.choose_labels, rows * parts.LANES, *arguments)
+        core.launch(parts.choose_labels, rows * parts.LANES, *arguments)
     return label, score, tokens.too_long
 
 
@@ -210,23 +211,23 @@ def score_batch(
     if positions.size == 0:
         return out
     break_counts = cp.empty(breaks.size, np.int64)
-    kernels.launch_shared(parts.count_bits, breaks.size, breaks, break_counts)
+    core.launch_shared(parts.count_bits, breaks.size, breaks, break_counts)
     is_first = cp.zeros(positions.size + 1, bool)
     is_first[items.row_starts] = True
     opens = cp.empty(positions.size, np.uint8)
-    arguments: tuple[Any, ...] = items.origin, breaks, kernels.starts_of(break_counts), is_first, positions, opens
-    kernels.launch_shared(parts.mark_sentences, positions.size, *arguments)
-    sentences = kernels.prefix_sums(opens, np.int64)
+    arguments: tuple[Any, ...] = items.origin, breaks, core.starts_of(break_counts), is_first, positions, opens
+    core.launch_shared(parts.mark_sentences, positions.size, *arguments)
+    sentences = core.prefix_sums(opens, np.int64)
     before = cp.where(items.row_starts > 0, sentences[items.row_starts - 1], 0)
     size = positions.size + 2 * int(sentences[-1])
     words, kinds = cp.empty(size, np.uint64), cp.empty(size, np.uint8)
     arguments = data, items.origin, items.stops, positions, opens, sentences, settings, entries, words, kinds
-    kernels.launch_shared(parts.place_sentences, positions.size, *arguments)
+    core.launch_shared(parts.place_sentences, positions.size, *arguments)
     del positions, opens, sentences
     logs, lengths = cp.empty(size, np.int32), cp.empty(size, np.uint8)
     back_offs = cp.empty((order - 1, size), np.int32)
     arguments = words, kinds, settings, entries, logs, lengths, back_offs
-    kernels.launch_shared(parts.look_up_ngrams, size, *arguments)
+    core.launch_shared(parts.look_up_ngrams, size, *arguments)
     firsts = items.row_starts + 2 * before
     pieces = batches.pieces_of(cp.where(valid, firsts[1:] - firsts[:-1], 0), parts.TOKEN_PIECE)
     _launch_warps(

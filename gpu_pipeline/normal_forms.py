@@ -10,11 +10,11 @@ import numpy as np
 
 from curation.kernels.normalization import SEPARATOR, NormalSpans, normalize_spans
 from curation.kernels.rewrite import FORM_FLAGS
-from gpu_pipeline import kernels, text_kernels
-from gpu_pipeline.buffers import download, upload
 from gpu_pipeline.columns import TextColumn, documents_of, in_batches, pieces_of
-from gpu_pipeline.document_kernels import DocumentBytes, copied_documents
-from gpu_pipeline.text_kernels import UnstableRuns
+from gpu_pipeline.kernels import core, text_kernels
+from gpu_pipeline.kernels.document_kernels import DocumentBytes, copied_documents
+from gpu_pipeline.kernels.text_kernels import UnstableRuns
+from gpu_pipeline.memory.buffers import download, upload
 
 RUN_BYTES = 16  # of device memory for the places of a run
 SPAN_BYTES = 360  # for the places of a span, the three parts of a document that are copied for it, and their pieces
@@ -34,7 +34,7 @@ def _copied(
 ) -> DocumentBytes:
     """Return parts of texts, back to back. Part k has sizes[k] bytes: of `text` from byte sources[k] on, or of the item
     form[k] of `normal` if that is not negative."""
-    starts = kernels.starts_of(sizes)
+    starts = core.starts_of(sizes)
     return copied_documents(text._replace(offsets=sources), form, normal, starts, *pieces_of(starts, sizes > 0))
 
 
@@ -43,11 +43,11 @@ def _placed(text: DocumentBytes, runs: UnstableRuns, first_run: int, end_run: in
     `block` to `end_block` - 1."""
     edges = cp.empty((end_run - first_run, 2), np.uint64)
     place = runs.origin, block, end_block, runs.edges, runs.ranks, 2 * first_run
-    kernels.launch_shared(kernels.place_items, end_block - block, *place, edges.ravel())
+    core.launch_shared(core.place_items, end_block - block, *place, edges.ravel())
     ends = edges.view(np.int64)[runs.failing[first_run:end_run] != 0]
     starts, stops = ends[:, 0].copy(), ends[:, 1] + 1
     rows = cp.searchsorted(text.offsets, starts, side="right") - 1
-    kernels.launch_shared(text_kernels.begin_spans, starts.size, text.data, text.offsets[rows], starts)
+    core.launch_shared(text_kernels.begin_spans, starts.size, text.data, text.offsets[rows], starts)
     return Spans(rows, starts, stops)
 
 
@@ -109,11 +109,11 @@ def normalised_documents(
             if normal.changed.any():
                 outputs.append(_replaced(text, spans, normal))
 
-    first_spans = kernels.starts_of(runs.failing.astype(np.int64))[runs.row_ranks]
-    copied = kernels.starts_of(cp.where(first_spans[1:] > first_spans[:-1], column.lengths, 0))
+    first_spans = core.starts_of(runs.failing.astype(np.int64))[runs.row_ranks]
+    copied = core.starts_of(cp.where(first_spans[1:] > first_spans[:-1], column.lengths, 0))
     in_batches(cp.asnumpy(RUN_BYTES * runs.row_ranks + SPAN_BYTES * first_spans + copied), column.bytes, run)
     if len(outputs) <= 2:
         return outputs[-1]
     sizes = [documents.offsets[1:] - documents.offsets[:-1] for _, documents in outputs]
     data = cp.concatenate([documents.data for _, documents in outputs])
-    return cp.concatenate([rows for rows, _ in outputs]), documents_of(data, kernels.starts_of(cp.concatenate(sizes)))
+    return cp.concatenate([rows for rows, _ in outputs]), documents_of(data, core.starts_of(cp.concatenate(sizes)))

@@ -18,8 +18,8 @@ import pylibcudf as plc
 
 from curation.base.errors import EngineError
 from curation.base.parquet import check_strings, file_schema, without_nan
-from gpu_pipeline.device import device_errors, finish, is_lost, reserved
 from gpu_pipeline.io import CUDF_ERRORS, from_arrow
+from gpu_pipeline.memory.device import device_errors, finish, is_lost, reserved
 
 BATCH_BYTES = 128 << 20  # bytes of columns that are encoded at once; not measured
 GROUP_ROWS, GROUP_BYTES = 20_000, 16 << 20  # most bytes of a row group

@@ -2,7 +2,7 @@
 """Sessions of GPU tasks: threads that share one device, processes that share all devices, or the workers of a cluster.
 
 Threads overlap work of the host (reading, writing) with work of the device, and copies of one batch with kernels of
-others. Each thread reserves memory for its batch (`gpu_pipeline.device`).
+others. Each thread reserves memory for its batch (`gpu_pipeline.memory.device`).
 """
 
 import logging
@@ -26,9 +26,9 @@ from curation.base.errors import EngineError
 from curation.base.system.cluster import connect
 from curation.base.system.sessions import LocalExecutor, TaskSession
 from curation.base.system.toolchain import driver_release
-from gpu_pipeline.all_kernels import load_kernels
-from gpu_pipeline.device import BATCH_SHARE, memory
-from gpu_pipeline.host_memory import session_of
+from gpu_pipeline.kernels.all_kernels import load_kernels
+from gpu_pipeline.memory.device import BATCH_SHARE, memory
+from gpu_pipeline.memory.host_memory import session_of
 from gpu_pipeline.workers import begin, device_of_worker
 
 LIBRARIES = (cudf, cp, rmm, pyarrow, numba, numba_cuda, dask)

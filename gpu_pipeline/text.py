@@ -28,11 +28,14 @@ from curation.kernels.word_breaks import PIECES, SCRIPTS, SPACES, TABLE
 from curation.kernels.word_lists import load_classes, load_word_lists
 from curation.models.fasttext import Classifier
 from curation.models.ngrams import LanguageModel
-from gpu_pipeline import columns, document_kernels, host_memory, kernels, measures, models
-from gpu_pipeline import rewrite_kernels as rewriting
-from gpu_pipeline import stop_word_kernels as counting
-from gpu_pipeline import word_break_kernels as breaking
-from gpu_pipeline.buffers import (
+from gpu_pipeline import columns, measures, models
+from gpu_pipeline.columns import NO_LIMIT, TextColumn, device_tables, documents_of, in_batches, load_column, pieces_of
+from gpu_pipeline.kernels import core, document_kernels
+from gpu_pipeline.kernels import rewrite_kernels as rewriting
+from gpu_pipeline.kernels import stop_word_kernels as counting
+from gpu_pipeline.kernels import word_break_kernels as breaking
+from gpu_pipeline.memory import host_memory
+from gpu_pipeline.memory.buffers import (
     LARGE_STRINGS,
     buffers_of,
     download,
@@ -41,8 +44,7 @@ from gpu_pipeline.buffers import (
     series_of,
     string_array,
 )
-from gpu_pipeline.columns import NO_LIMIT, TextColumn, device_tables, documents_of, in_batches, load_column, pieces_of
-from gpu_pipeline.device import on_device, shared
+from gpu_pipeline.memory.device import on_device, shared
 from gpu_pipeline.normal_forms import normalised_documents
 
 if TYPE_CHECKING:
@@ -100,7 +102,7 @@ def rewrite(text: "cudf.Series", steps: RewriteSteps) -> tuple["cudf.Series", np
         valid, before = column.valid[first:last], whole._replace(offsets=column.offsets[first : last + 1])
         source = before
         if moved:
-            starts = kernels.starts_of(lengths[first:last])
+            starts = core.starts_of(lengths[first:last])
             pieces = pieces_of(starts, valid)
             source = document_kernels.copied_documents(before, form_row[first:last], form, starts, *pieces)
         after = source if only_form else rewriting.rewrite_documents(source, plan, properties)
@@ -112,9 +114,9 @@ def rewrite(text: "cudf.Series", steps: RewriteSteps) -> tuple["cudf.Series", np
         outputs.append(after.data)
 
     scratch = (rewriting.BATCH_BYTES + moved) * lengths + output_bound(lengths, steps)
-    in_batches(cp.asnumpy(kernels.starts_of(scratch)), column.bytes, run)
+    in_batches(cp.asnumpy(core.starts_of(scratch)), column.bytes, run)
     out = outputs[0] if len(outputs) == 1 else cp.concatenate(outputs)
-    return series_of(out, kernels.starts_of(sizes), text.index, column.nulls, text.name), download(edited)
+    return series_of(out, core.starts_of(sizes), text.index, column.nulls, text.name), download(edited)
 
 
 # Words
@@ -145,7 +147,7 @@ def split_words(text: "cudf.Series", words: str) -> tuple["cudf.Series", np.ndar
     outputs: list[cp.ndarray] = []
 
     def run(first: int, last: int) -> None:
-        batch, starts = slice(first, last), kernels.starts_of(lengths[first:last])
+        batch, starts = slice(first, last), core.starts_of(lengths[first:last])
         before = whole._replace(offsets=column.offsets[first : last + 1])
         pieces = pieces_of(starts, wanted[batch])
         source = document_kernels.copied_documents(before, as_they_are[batch], whole, starts, *pieces)
@@ -153,9 +155,9 @@ def split_words(text: "cudf.Series", words: str) -> tuple["cudf.Series", np.ndar
         sizes[batch] = after.offsets[1:] - after.offsets[:-1]
         outputs.append(after.data)
 
-    in_batches(cp.asnumpy(kernels.starts_of(breaking.BATCH_BYTES * lengths)), column.bytes, run)
+    in_batches(cp.asnumpy(core.starts_of(breaking.BATCH_BYTES * lengths)), column.bytes, run)
     out = outputs[0] if len(outputs) == 1 else cp.concatenate(outputs)
-    return series_of(out, kernels.starts_of(sizes[rows]), text.index[: rows.size], None, text.name), download(wanted)
+    return series_of(out, core.starts_of(sizes[rows]), text.index[: rows.size], None, text.name), download(wanted)
 
 
 @on_device()
@@ -166,7 +168,7 @@ def replace_texts(text: "cudf.Series", parts: "cudf.Series", wanted: np.ndarray)
     form_row[chosen] = cp.arange(len(parts), dtype=np.int64)
     lengths = column.lengths.copy()
     lengths[chosen] = offsets[1:] - offsets[:-1]
-    starts = kernels.starts_of(lengths)
+    starts = core.starts_of(lengths)
     pieces = pieces_of(starts, cp.ones(len(text), bool))
     whole = documents_of(column.data, column.offsets)
     merged = document_kernels.copied_documents(whole, form_row, form, starts, *pieces)
@@ -188,7 +190,7 @@ def count_stop_words(text: "cudf.Series", table: StopWords, numbers: np.ndarray)
     result = np.zeros(len(text), np.int64), np.zeros(len(text), np.int64)
     column, listed, own = load_column(text, NO_LIMIT), _device_stop_words(table), cp.asarray(numbers)
     data, offsets = column.data, column.offsets
-    items = kernels.find_items(data, eight_byte_blocks(data), offsets, False, device_tables()[0][:3])
+    items = core.find_items(data, eight_byte_blocks(data), offsets, False, device_tables()[0][:3])
     has_list = column.valid & (own < len(table.filters))
     row_starts, byte_starts = cp.asnumpy(items.row_starts), cp.asnumpy(offsets)
     scratch = row_starts * counting.WORD_BYTES + np.arange(len(row_starts)) * counting.row_bytes(listed)
@@ -197,7 +199,7 @@ def count_stop_words(text: "cudf.Series", table: StopWords, numbers: np.ndarray)
         places = int(byte_starts[first]), int(byte_starts[last]), int(row_starts[first]), int(row_starts[last])
         starts = items.row_starts[first : last + 1] - row_starts[first]
         counts = cp.where(has_list[first:last], starts[1:] - starts[:-1], 0)
-        pieces = measures.pieces_of(counts, kernels.PIECE)
+        pieces = measures.pieces_of(counts, core.PIECE)
         found = counting.count_batch(data, items, places, starts, counts, pieces, own[first:last], listed)
         for values, counted in zip(result, found, strict=True):
             values[first:last] = download(counted)
@@ -254,7 +256,7 @@ def hash_text(text: "cudf.Series", max_characters: int = 0) -> np.ndarray:
         return np.zeros((0, 2), np.uint64)
     column = load_column(text)
     out = cp.empty((len(text), 2), np.uint64)
-    kernels.launch(kernels.hash_rows, len(text), *column.documents(0, len(text)), max_characters, out)
+    core.launch(core.hash_rows, len(text), *column.documents(0, len(text)), max_characters, out)
     result = download(out)
     if len(column.long):
         result[column.long] = _on_cpu(
@@ -299,7 +301,7 @@ def spread_windows(text: "cudf.Series", windows: int, max_characters: int) -> "c
 
     in_batches(models.window_bytes(cp.asnumpy(column.offsets), windows), column.bytes, run)
     out = outputs[0] if len(outputs) == 1 else cp.concatenate(outputs)
-    return series_of(out, kernels.starts_of(sizes), text.index, column.nulls, text.name)
+    return series_of(out, core.starts_of(sizes), text.index, column.nulls, text.name)
 
 
 @on_device()
@@ -350,9 +352,9 @@ def _for_each_hashed(column: TextColumn, shingling: Shingling, use: Callable[...
     first + k are hashes[starts[k]:starts[k] + counts[k]]. Return the rows that exceed a batch: they have no hashes."""
     ngram, by_character, row_bytes, ngram_bytes = shingling
     data, offsets = column.data, column.offsets
-    items = kernels.find_items(data, eight_byte_blocks(data), offsets, by_character, device_tables()[0][:3])
+    items = core.find_items(data, eight_byte_blocks(data), offsets, by_character, device_tables()[0][:3])
     row_starts, byte_starts = cp.asnumpy(items.row_starts), cp.asnumpy(offsets)
-    item_bytes = max(kernels.ITEM_BYTES, kernels.HASH_BYTES + ngram_bytes)
+    item_bytes = max(core.ITEM_BYTES, core.HASH_BYTES + ngram_bytes)
     scratch_starts = row_starts * item_bytes + np.arange(len(row_starts)) * row_bytes
     limit, exceeding = max(columns.SCRATCH_SHARE * column.bytes, columns.MIN_SCRATCH_BYTES), []
 
@@ -365,7 +367,7 @@ def _for_each_hashed(column: TextColumn, shingling: Shingling, use: Callable[...
         first_byte, end_byte = int(byte_starts[first]), int(byte_starts[last])
         first_item, end_item = int(row_starts[first]), int(row_starts[last])
         batch = first_byte, end_byte, first_item, end_item
-        hashes = kernels.hash_batch(data, items, *batch, starts, ngram, by_character)
+        hashes = core.hash_batch(data, items, *batch, starts, ngram, by_character)
         use(first, hashes, starts, cp.maximum(sizes - ngram + 1, cp.minimum(sizes, 1)))
 
     in_batches(scratch_starts, column.bytes, run)
@@ -376,8 +378,8 @@ def _signed(
     hashes: cp.ndarray, starts: cp.ndarray, counts: cp.ndarray, constants: tuple[cp.ndarray, ...]
 ) -> cp.ndarray:
     signed = cp.full((len(counts), len(constants[0])), EMPTY, np.uint32)
-    pieces, rows = measures.pieces_of(counts, kernels.PIECE)
-    kernels.launch_blocks(kernels.sign_pieces, rows.size, hashes, starts, counts, pieces, rows, *constants, signed)
+    pieces, rows = measures.pieces_of(counts, core.PIECE)
+    core.launch_blocks(core.sign_pieces, rows.size, hashes, starts, counts, pieces, rows, *constants, signed)
     return signed
 
 
@@ -408,7 +410,7 @@ def band_keys(
     def key(first: int, hashes: cp.ndarray, starts: cp.ndarray, counts: cp.ndarray) -> None:
         signed = _signed(hashes, starts, counts, constants)
         keys = cp.empty((len(out), len(counts)), np.uint64)
-        kernels.launch(kernels.key_rows, keys.size, signed, rows, keys)
+        core.launch(core.key_rows, keys.size, signed, rows, keys)
         download_rows(keys, out[:, first : first + len(counts)])
 
     long = _for_each_hashed(column, Shingling(ngram, by_character, 4 * len(a) + 8 * len(out)), key)
@@ -421,7 +423,7 @@ def band_keys(
 
 def _sorted_distinct(hashes: cp.ndarray, starts: cp.ndarray, counts: cp.ndarray) -> tuple[cp.ndarray, cp.ndarray]:
     """Return the distinct hashes, sorted within each document, and their number per document."""
-    ends = kernels.starts_of(counts)
+    ends = core.starts_of(counts)
     total = int(ends[-1])
     if total == 0:
         return hashes[:0], counts
@@ -450,10 +452,10 @@ def shingles(text: "cudf.Series", ngram: int, by_character: bool) -> tuple[np.nd
         sizes.append(download(numbers))
 
     rows = _for_each_hashed(column, Shingling(ngram, by_character, 0, SORTED_BYTES), keep)
-    hashes, offsets = host_memory.joined(batches), kernels.starts_of(host_memory.joined(sizes))
+    hashes, offsets = host_memory.joined(batches), core.starts_of(host_memory.joined(sizes))
     if len(rows):
         long = _on_cpu(text, rows, lambda engine, frame: engine.shingles(frame[TEXT], ngram, by_character))
-        return kernels.inserted(hashes, offsets, rows, *long)
+        return core.inserted(hashes, offsets, rows, *long)
     return hashes, offsets
 
 
@@ -469,9 +471,9 @@ def ngram_hits(text: "cudf.Series", table: NgramTable, ngram: int) -> tuple[np.n
     on_device = _device_ngrams(table)
 
     def look_up(first: int, hashes: cp.ndarray, starts: cp.ndarray, counts: cp.ndarray) -> None:
-        batch = cp.zeros(len(counts), np.int64), cp.full(len(counts), kernels.NO_HIT, np.uint64)
-        pieces = measures.pieces_of(counts, kernels.PIECE)
-        kernels.launch_blocks(kernels.find_pieces, pieces[1].size, hashes, starts, counts, *pieces, *on_device, *batch)
+        batch = cp.zeros(len(counts), np.int64), cp.full(len(counts), core.NO_HIT, np.uint64)
+        pieces = measures.pieces_of(counts, core.PIECE)
+        core.launch_blocks(core.find_pieces, pieces[1].size, hashes, starts, counts, *pieces, *on_device, *batch)
         for values, batch_values in zip(result, batch, strict=True):
             download(batch_values.astype(values.dtype), values[first : first + len(counts)])
 

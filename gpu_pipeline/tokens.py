@@ -14,10 +14,11 @@ import numpy as np
 
 from curation.kernels.bpe import TokenTable
 from curation.tokens.tokenization import sample_of
-from gpu_pipeline import host_memory, kernels, token_kernels
-from gpu_pipeline.buffers import buffers_of, download, eight_byte_blocks, string_array
-from gpu_pipeline.device import on_device, out_of_memory, shared, warn_of_short_memory
-from gpu_pipeline.token_kernels import Pieces
+from gpu_pipeline.kernels import core, token_kernels
+from gpu_pipeline.kernels.token_kernels import Pieces
+from gpu_pipeline.memory import host_memory
+from gpu_pipeline.memory.buffers import buffers_of, download, eight_byte_blocks, string_array
+from gpu_pipeline.memory.device import on_device, out_of_memory, shared, warn_of_short_memory
 
 if TYPE_CHECKING:
     import cudf
@@ -79,7 +80,7 @@ def _merge(data: cp.ndarray, pieces: Pieces, missing: cp.ndarray, tokenizer: "To
     tables = _device_tables(tokenizer)
     sizes = pieces.positions[missing + 1] - pieces.positions[missing]
     short, on_device = sizes <= token_kernels.SHORT_BYTES, sizes <= token_kernels.MERGED_BYTES
-    starts = kernels.starts_of(cp.where(on_device, sizes, 0).astype(np.int64))
+    starts = core.starts_of(cp.where(on_device, sizes, 0).astype(np.int64))
     pool, counts = cp.empty(int(starts[-1]), np.int32), cp.zeros(missing.size, np.int32)
     for kernel, chosen, threads in (
         (token_kernels.merge_short, short, 1),
@@ -87,7 +88,7 @@ def _merge(data: cp.ndarray, pieces: Pieces, missing: cp.ndarray, tokenizer: "To
     ):
         numbers = cp.flatnonzero(chosen)
         if numbers.size:
-            kernels.launch(
+            core.launch(
                 kernel, threads * numbers.size, data, pieces.origin, pieces.positions, missing, numbers, starts,
                 tables.byte_ids, tables.pairs, pool, counts,
             )  # fmt: skip
@@ -103,7 +104,7 @@ def _tokenize_batch(
     blocks = eight_byte_blocks(data)
     pieces = token_kernels.find_pieces(data, blocks, offsets, flat.pattern, tables.pages, tables.classes)
     ids = cp.empty(pieces.positions.size - 1, np.int32)
-    kernels.launch_shared(
+    core.launch_shared(
         token_kernels.find_ids, ids.size, data, blocks, pieces.origin, pieces.positions, *tables.tokens, ids
     )
     missing = cp.flatnonzero(ids == token_kernels.MISSING)
@@ -114,13 +115,13 @@ def _tokenize_batch(
     long = cp.asarray(np.array(list(merged.on_host), np.int64))
     counts[long] = cp.asarray(np.array([len(host_ids) for host_ids in merged.on_host.values()], np.int32))
     bos, eod = (special[0] if special else token_kernels.NO_ID for special in tokenizer.special_ids)
-    kernels.launch(token_kernels.add_special_ids, len(offsets) - 1, pieces.rows, bos, eod, counts)
-    starts = kernels.starts_of(counts.astype(np.int64))
+    core.launch(token_kernels.add_special_ids, len(offsets) - 1, pieces.rows, bos, eod, counts)
+    starts = core.starts_of(counts.astype(np.int64))
     out, lengths = cp.empty(int(starts[-1]), np.int32), cp.empty(len(offsets) - 1, np.int64)
-    kernels.launch_shared(
+    core.launch_shared(
         token_kernels.gather_ids, ids.size, ids, starts, pieces.positions, pieces.borders, bos, *merged[:3], out
     )
-    kernels.launch(token_kernels.end_documents, lengths.size, pieces.rows, starts, eod, out, lengths)
+    core.launch(token_kernels.end_documents, lengths.size, pieces.rows, starts, eod, out, lengths)
     opens = cp.isin(long, pieces.rows) if bos != token_kernels.NO_ID else cp.zeros(long.size, bool)
     for first, host_ids in zip(cp.asnumpy(starts[long] + opens).tolist(), merged.on_host.values(), strict=True):
         out[first : first + len(host_ids)] = cp.asarray(host_ids)
@@ -141,7 +142,7 @@ def _in_batches(text: "cudf.Series", tokenizer: "Tokenizer") -> tuple[np.ndarray
     first, limit, small_until = 0, BATCH_BYTES, 0  # rows before `small_until` are in batches of HOST_BYTES
     batches: list[tuple[np.ndarray, np.ndarray]] = []
     while first < len(text):
-        last = kernels.batch_end(byte_starts, first, min(limit, HOST_BYTES) if first < small_until else limit)
+        last = core.batch_end(byte_starts, first, min(limit, HOST_BYTES) if first < small_until else limit)
         if byte_starts[last] - byte_starts[first] > MAX_BYTES:  # one document
             batches.append(_tokenize_on_host(text.iloc[first:last], tokenizer))
             first = last

@@ -13,9 +13,7 @@ import numpy as np
 
 from curation.base.contract import TEXT, UnitFrame
 from curation.kernels.units import LINE, SENTENCE, find_units
-from gpu_pipeline import columns, kernels, measures, unit_kernels
-from gpu_pipeline import measure_kernels as parts
-from gpu_pipeline.buffers import download, series_of, string_array
+from gpu_pipeline import columns, measures
 from gpu_pipeline.columns import (
     TextColumn,
     device_tables,
@@ -24,9 +22,12 @@ from gpu_pipeline.columns import (
     load_column,
     pieces_of,
 )
-from gpu_pipeline.device import on_device
-from gpu_pipeline.document_kernels import DocumentBytes, copied_documents
-from gpu_pipeline.spans import BREAK, WORD
+from gpu_pipeline.functions.spans import BREAK, WORD
+from gpu_pipeline.kernels import core, unit_kernels
+from gpu_pipeline.kernels import measure_kernels as parts
+from gpu_pipeline.kernels.document_kernels import DocumentBytes, copied_documents
+from gpu_pipeline.memory.buffers import download, series_of, string_array
+from gpu_pipeline.memory.device import on_device
 
 if TYPE_CHECKING:
     from gpu_pipeline.measures import WordSpans
@@ -52,14 +53,14 @@ class UnitSpans(NamedTuple):
 
 def _find_lines(spans: "WordSpans") -> tuple[cp.ndarray, ...]:
     """Return four arrays of lines: first byte, byte after the content, kind, and document."""
-    breaks = kernels.empty(spans.offsets, np.int32, int(spans.ranks[BREAK, -1]))
-    kernels.launch_shared(parts.place_breaks, spans.bits.shape[1], spans.bits, spans.ranks, breaks)
+    breaks = core.empty(spans.offsets, np.int32, int(spans.ranks[BREAK, -1]))
+    core.launch_shared(parts.place_breaks, spans.bits.shape[1], spans.bits, spans.ranks, breaks)
     before = spans.row_ranks[BREAK].astype(np.int64)
     item_starts = before - before[0] + cp.arange(before.size)
     items = int(item_starts[-1])
-    firsts, stops, rows = (kernels.empty(spans.offsets, np.int64, items) for _ in range(3))
-    kinds = kernels.empty(spans.offsets, np.int32, items)
-    kernels.launch(
+    firsts, stops, rows = (core.empty(spans.offsets, np.int64, items) for _ in range(3))
+    kinds = core.empty(spans.offsets, np.int32, items)
+    core.launch(
         unit_kernels.find_lines, items, spans.data, *spans[2:8], item_starts, breaks, firsts, stops, kinds, rows
     )
     lines = cp.flatnonzero(kinds != unit_kernels.NO_LINE)
@@ -80,9 +81,9 @@ def _join_lines(firsts: cp.ndarray, stops: cp.ndarray, kinds: cp.ndarray, rows: 
 def _find_sentences(spans: "WordSpans") -> tuple[cp.ndarray, ...]:
     """Return three arrays of sentences: first byte, byte after the content, and document."""
     words = spans.word_starts.size
-    rows, is_start = kernels.empty(spans.offsets, np.int64, words), kernels.empty(spans.offsets, bool, words)
+    rows, is_start = core.empty(spans.offsets, np.int64, words), core.empty(spans.offsets, bool, words)
     word_spans = spans.word_starts, spans.word_ends
-    kernels.launch(
+    core.launch(
         unit_kernels.mark_sentence_starts, words, spans.data, spans.offsets, spans.valid, spans.origin,
         spans.row_ranks, *word_spans, rows, is_start,
     )  # fmt: skip
@@ -108,7 +109,7 @@ def _find(column: TextColumn, first: int, last: int, unit: str, strip: bool) -> 
     inner = firsts.copy(), stops.copy()
     if strip:
         word_spans = spans.word_starts, spans.word_ends
-        kernels.launch(
+        core.launch(
             unit_kernels.strip_contents, firsts.size, spans.origin, spans.bits, spans.ranks, *word_spans, *inner
         )
     return firsts, stops, rows + first, *inner
@@ -153,7 +154,7 @@ def _unit_spans(text: "cudf.Series", column: TextColumn, unit: str, strip: bool)
 def _copied(column: TextColumn, begins: cp.ndarray, sizes: cp.ndarray) -> DocumentBytes:
     """Return parts of the text, one after the other."""
     source = documents_of(column.data, begins)
-    starts = kernels.starts_of(sizes)
+    starts = core.starts_of(sizes)
     from_text = cp.full(begins.size, -1, np.int64)
     pieces = pieces_of(starts, cp.ones(begins.size, bool))
     return copied_documents(source, from_text, documents_of(column.data[:0], starts[:1]), starts, *pieces)
@@ -185,7 +186,7 @@ def join_units(text: "cudf.Series", units: UnitFrame, kept: np.ndarray) -> tuple
     mine = cp.flatnonzero(edited[unit_spans.rows])  # the units of edited documents
     if mine.size == 0:
         return text, download(edited)
-    begins, sizes = (kernels.empty(column.offsets, np.int64, 3 * mine.size) for _ in range(2))
+    begins, sizes = (core.empty(column.offsets, np.int64, 3 * mine.size) for _ in range(2))
     spans = (unit_spans.starts, unit_spans.firsts), (inner_firsts, inner_stops), (unit_spans.stops, unit_spans.ends)
     for number, (low, high) in enumerate(spans):  # of a kept unit: the bytes before, in and after its content
         begins[number::3] = low[mine]
@@ -193,12 +194,12 @@ def join_units(text: "cudf.Series", units: UnitFrame, kept: np.ndarray) -> tuple
     form = _copied(column, begins, sizes)
     changed = cp.flatnonzero(edited)
     per_document = cp.bincount(unit_spans.rows[mine], minlength=len(text))[changed]
-    form = form._replace(offsets=form.offsets[3 * kernels.starts_of(per_document)])
+    form = form._replace(offsets=form.offsets[3 * core.starts_of(per_document)])
     form_row = cp.full(len(text), -1, np.int64)
     form_row[changed] = cp.arange(changed.size)
     lengths = column.lengths.copy()
     lengths[changed] = form.offsets[1:] - form.offsets[:-1]
-    starts = kernels.starts_of(lengths)
+    starts = core.starts_of(lengths)
     whole = documents_of(column.data, column.offsets)
     out = copied_documents(whole, form_row, form, starts, *pieces_of(starts, column.valid))
     return series_of(out.data, starts, text.index, column.nulls, text.name), download(edited)

@@ -6,7 +6,7 @@ import numpy as np
 
 from curation.base.errors import InputError, installation
 from curation.models.vectors import FLOAT32_DIMENSIONS, Pairs, in_order
-from gpu_pipeline.device import BATCH_SHARE, on_device
+from gpu_pipeline.memory.device import BATCH_SHARE, on_device
 
 VECTORS_AT_ONCE = 1 << 13  # compared with as many: 0.6 GB on the device
 PRODUCT_BYTES = 640 << 20

@@ -15,9 +15,9 @@ import numpy as np
 
 from curation.base.engine import load_engine
 from curation.kernels.spans import CLOSER, KEPT, NODE, REPEATED, SLOTS
-from gpu_pipeline import kernels, window_kernels
-from gpu_pipeline.buffers import download, upload
-from gpu_pipeline.device import device_errors, finish, memory, warn_of_short_memory
+from gpu_pipeline.kernels import core, window_kernels
+from gpu_pipeline.memory.buffers import download, upload
+from gpu_pipeline.memory.device import device_errors, finish, memory, warn_of_short_memory
 
 LARGEST = 1 << 30  # bytes of text; positions of strings have 32 bits
 # Bytes on the device, not measured: per byte of text, with the hash of a string and the distance of an anchor; per
@@ -61,10 +61,10 @@ def _anchor_records(
     text, ends = upload(data[origin : offsets[-1]]), cp.asarray(offsets - origin)
     values, places, rows = _find_anchors(text, ends, length)
     repeated = cp.empty(rows.size, bool)
-    kernels.launch(window_kernels.mark_periods, rows.size, text, ends, rows, length, values, places, repeated)
+    core.launch(window_kernels.mark_periods, rows.size, text, ends, rows, length, values, places, repeated)
     others = cp.flatnonzero(~repeated)
     hashes = cp.empty((others.size, 2), np.uint64)
-    kernels.launch(window_kernels.hash_anchors, others.size, text, places[others], length, hashes)
+    core.launch(window_kernels.hash_anchors, others.size, text, places[others], length, hashes)
     remembered = cp.asarray(memory)
     known = _are_known(hashes, remembered)
     repeated[others] = known
@@ -155,13 +155,13 @@ def _closer_records(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the records that a kernel makes for `places`, and the place of each record. The kernel makes counts[k]
     records for places[k]."""
-    starts = kernels.starts_of(counts)
+    starts = core.starts_of(counts)
     records = cp.empty((int(starts[-1]), width), np.uint64)
     parts = cp.empty((len(records), 3), np.int64)
     if len(records):
         origin, end = int(places[:, 0].min()), int(places[:, 1].max()) + length
         on_device = upload(data[origin:end]), cp.asarray(np.ascontiguousarray(places - origin)), cp.asarray(starts)
-        kernels.launch(kernel, len(records), *on_device, length, records, parts)
+        core.launch(kernel, len(records), *on_device, length, records, parts)
         parts += origin
     return download(records), download(parts)
 
@@ -193,7 +193,7 @@ def _verdicts(records: np.ndarray, is_whole: bool) -> np.ndarray:
     is_first[1] |= is_first[0]
     kept = CLOSER
     if is_whole:
-        part = kernels.prefix_sums(is_first[0], np.int64) - 1
+        part = core.prefix_sums(is_first[0], np.int64) - 1
         kept = cp.where(cp.bincount(part[is_first[1]])[part] > 1, CLOSER, KEPT)
     verdicts = cp.empty(count, np.uint8)
     verdicts[order] = cp.where(is_first[1], kept, REPEATED)

@@ -6,21 +6,21 @@ import cupy as cp
 import numpy as np
 
 from curation.base.measures import LONG_WORD_CHARACTERS, SHORT_WORD_CHARACTERS, Measure
-from gpu_pipeline import kernels
-from gpu_pipeline import long_repetition_kernels as repetition
-from gpu_pipeline import word_kind_kernels as parts
 from gpu_pipeline.batches import WordSpans, count_per_row, launch_warps, pieces_of
-from gpu_pipeline.measure_kernels import BYTE_PIECE, WORD_PIECE
-from gpu_pipeline.repetition_kernels import EMPTY
-from gpu_pipeline.spans import LEAD, VISIBLE, WORD
-from gpu_pipeline.word_cases import CASE_MASKS
+from gpu_pipeline.functions.spans import LEAD, VISIBLE, WORD
+from gpu_pipeline.functions.word_cases import CASE_MASKS
+from gpu_pipeline.kernels import core
+from gpu_pipeline.kernels import long_repetition_kernels as repetition
+from gpu_pipeline.kernels import word_kind_kernels as parts
+from gpu_pipeline.kernels.measure_kernels import BYTE_PIECE, WORD_PIECE
+from gpu_pipeline.kernels.repetition_kernels import EMPTY
 
 MOST_STRINGS = 1 << 28  # most strings of a document; the CPU engine takes documents with more
 
 
 def _sum_by_row(spans: WordSpans, counted: cp.ndarray) -> cp.ndarray:
     """Return how many words of each document are marked in `counted` (bool)."""
-    before = kernels.starts_of(counted.astype(np.int32))[spans.row_ranks[WORD]]
+    before = core.starts_of(counted.astype(np.int32))[spans.row_ranks[WORD]]
     return cp.where(spans.valid, before[1:] - before[:-1], 0)
 
 
@@ -47,14 +47,14 @@ def count_lengths(spans: WordSpans, word_end: cp.ndarray, out: cp.ndarray) -> No
 def count_cases(spans: WordSpans, properties: tuple, out: cp.ndarray) -> None:
     """Write the measures of words by case. `properties`: pages, records, flags and lower of the Unicode tables."""
     size = spans.bits.shape[1]
-    case_bits = kernels.empty(out, np.uint32, CASE_MASKS, size)
-    counts, ranks = (kernels.empty(out, np.int32, CASE_MASKS, size + more) for more in (0, 1))
+    case_bits = core.empty(out, np.uint32, CASE_MASKS, size)
+    counts, ranks = (core.empty(out, np.int32, CASE_MASKS, size + more) for more in (0, 1))
     arguments = spans.data, spans.blocks, spans.origin, *properties, case_bits.view(np.uint8)
-    kernels.launch_shared(parts.mark_word_cases, 4 * size, *arguments)
-    kernels.launch_shared(parts.count_case_bits, size, case_bits, counts)
+    core.launch_shared(parts.mark_word_cases, 4 * size, *arguments)
+    core.launch_shared(parts.count_case_bits, size, case_bits, counts)
     ranks[:, 0] = 0
     for mask in range(CASE_MASKS):
-        ranks[mask, 1:] = kernels.prefix_sums(counts[mask], np.int32)
+        ranks[mask, 1:] = core.prefix_sums(counts[mask], np.int32)
     pieces, rows = pieces_of(count_per_row(spans, WORD), WORD_PIECE)
     words = spans.row_ranks, pieces, rows, spans.word_starts, spans.word_ends
     launch_warps(parts.count_word_cases, rows, case_bits, ranks, *words, out)
@@ -63,12 +63,12 @@ def count_cases(spans: WordSpans, properties: tuple, out: cp.ndarray) -> None:
 def count_non_symbol_words(spans: WordSpans, classes: tuple, out: cp.ndarray) -> None:
     """Write the measures of words with a letter or number. `classes`: pages, records and lanes of characters."""
     size = spans.bits.shape[1]
-    alphanumerics, counts = kernels.empty(out, np.uint32, size), kernels.empty(out, np.int32, size)
+    alphanumerics, counts = core.empty(out, np.uint32, size), core.empty(out, np.int32, size)
     arguments = spans.data, spans.blocks, spans.origin, *classes, alphanumerics, counts
-    kernels.launch_shared(parts.mark_alphanumerics, size, *arguments)
-    ranks = kernels.empty(out, np.int32, size + 1)
+    core.launch_shared(parts.mark_alphanumerics, size, *arguments)
+    ranks = core.empty(out, np.int32, size + 1)
     ranks[0] = 0
-    ranks[1:] = kernels.prefix_sums(counts, np.int32)
+    ranks[1:] = core.prefix_sums(counts, np.int32)
     pieces, rows = pieces_of(count_per_row(spans, WORD), WORD_PIECE)
     words = spans.row_ranks, pieces, rows, spans.word_starts, spans.word_ends
     launch_warps(
@@ -85,11 +85,11 @@ def count_stop_words(spans: WordSpans, out: cp.ndarray) -> None:
 
 def _claim(counts: cp.ndarray, rows: cp.ndarray, hashes: cp.ndarray, out: cp.ndarray) -> tuple[cp.ndarray, cp.ndarray]:
     """Return whether each string stands for the equal strings of its document, and how many others it stands for."""
-    starts, chunks = kernels.starts_of(counts), kernels.starts_of(counts // 32 + 2)
+    starts, chunks = core.starts_of(counts), core.starts_of(counts // 32 + 2)
     pieces, docs = pieces_of(counts, repetition.PIECE)
-    slots = kernels.starts_of(kernels.table_slots(counts))
+    slots = core.starts_of(core.table_slots(counts))
     table = cp.full(int(slots[-1]), EMPTY, np.uint32)
-    group, followers = kernels.empty(out, np.int32, hashes.size), cp.zeros(hashes.size, np.int32)
+    group, followers = core.empty(out, np.int32, hashes.size), cp.zeros(hashes.size, np.int32)
     active, repeated = cp.full(int(chunks[-1]), EMPTY, np.uint32), cp.zeros(int(chunks[-1]), np.uint32)
     any_repeats, of_strings = cp.zeros(1, np.int32), 2  # any size that is counted and is no measure of words alone
     launch_warps(
@@ -104,8 +104,8 @@ def count_repeated(spans: WordSpans, size: int, name: str, out: cp.ndarray) -> c
     strings = cp.maximum(count_per_row(spans, LEAD) - (size - 1), 0)
     too_long = cp.flatnonzero(strings > MOST_STRINGS)
     strings[too_long] = 0
-    starts = kernels.starts_of(strings)
-    hashes = kernels.empty(out, np.uint64, int(starts[-1]))
+    starts = core.starts_of(strings)
+    hashes = core.empty(out, np.uint64, int(starts[-1]))
     if not hashes.size:
         return too_long
     pieces, rows = pieces_of(cp.where(strings > 0, spans.offsets[1:] - spans.offsets[:-1], 0), BYTE_PIECE)
@@ -114,7 +114,7 @@ def count_repeated(spans: WordSpans, size: int, name: str, out: cp.ndarray) -> c
     launch_warps(parts.hash_strings, rows, *arguments)
     listed = cp.flatnonzero(strings > 0)
     first, followers = _claim(strings[listed], listed, hashes, out)
-    different = kernels.starts_of(first.astype(np.int64))[starts]
+    different = core.starts_of(first.astype(np.int64))[starts]
     repeated = cp.flatnonzero(first & (followers > 0))
     counts = followers[repeated].astype(np.int64) + 1
     owners = cp.searchsorted(starts, repeated, side="right") - 1
@@ -122,7 +122,7 @@ def count_repeated(spans: WordSpans, size: int, name: str, out: cp.ndarray) -> c
     counts, owners = counts[order], owners[order]
     begins = cp.searchsorted(owners, cp.arange(starts.size))
     chosen = _root(different[1:] - different[:-1])
-    sums = kernels.starts_of(cp.where(cp.arange(counts.size) - begins[owners] < chosen[owners], counts, 0))[begins]
+    sums = core.starts_of(cp.where(cp.arange(counts.size) - begins[owners] < chosen[owners], counts, 0))[begins]
     out[Measure[name]] = sums[1:] - sums[:-1]
     return too_long
 

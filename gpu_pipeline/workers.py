@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 def device_of_worker() -> str:
     """Return the UUID of the device of this process."""
-    from gpu_pipeline.device import device_id
+    from gpu_pipeline.memory.device import device_id
 
     return device_id()
 
@@ -15,8 +15,8 @@ def device_of_worker() -> str:
 def begin(processes: Mapping[str, int], kernels: tuple[str, ...]) -> None:
     """Divide the device among the processes on it, and load the kernels of these groups. Each batch of tasks begins by
     this call; only the first one has work to do."""
-    from gpu_pipeline.all_kernels import load_kernels
-    from gpu_pipeline.device import divide_device
+    from gpu_pipeline.kernels.all_kernels import load_kernels
+    from gpu_pipeline.memory.device import divide_device
 
     divide_device(processes)
     load_kernels(kernels)

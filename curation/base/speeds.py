@@ -76,7 +76,7 @@ BATCH_LIMITS = 256 << 20, (256 << 20) // 160
 # The same for tokens: a row group of `documents/`, and a task of the write phase, one of at least TASKS
 ROW_GROUP_LIMITS, TASK_LIMITS, TASKS = (16 << 20, 20_000), (128 << 20, 1_000_000), 64
 SPAN_BATCH_LIMITS = 8 << 20, 1 << 16  # `curation.stages.exact.span_blocks`
-# Device memory that a batch reserves: bytes per byte of its text, and at least (`gpu_pipeline.device`)
+# Device memory that a batch reserves: bytes per byte of its text, and at least (`gpu_pipeline.memory.device`)
 BATCH_SHARE, MIN_RESERVED = 16, 128 << 20
 TRANSFERS = 3  # of the text: up to the first stage, down after rewriting, up for the tokens
 # Further transfers of a step: an encoded file has half of the text's bytes; records go to the host, and back for their

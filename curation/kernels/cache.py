@@ -117,7 +117,7 @@ def is_installed() -> bool:
 
 
 KEY = _content_key("curation/kernels/*.py", "curation/base/measures.py", "cpu_fallback/*.py")
-GPU_KEY = _content_key("gpu_pipeline/*.py")
+GPU_KEY = _content_key("gpu_pipeline/**/*.py")
 FOLDER, SAVED = _cache_folders()
 numba.config.CACHE_DIR = str(FOLDER / GPU_KEY)  # for the cache of numba-cuda, which has GPU kernels
 

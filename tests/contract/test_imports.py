@@ -3,6 +3,7 @@
 the GPU engine is checked on machines that cannot import it."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -57,6 +58,7 @@ STAGE_FLOORS: list[set[str]] = [
 ]
 ENGINE_ROOM = "curation.frames.engine_functions"  # from `stages` up, engines load this module alone (decision 0118)
 LOAD_BY_NAME = {"__init__.py", "base/engine.py", "stages/own_code.py"}
+FOLDERS = ["functions", "kernels", "memory"]  # of the GPU engine, the lowest first; the package itself is above them
 SLOW_TO_LOAD = {"dask", "numba", "pandas", "pyarrow", "tiktoken"}
 
 
@@ -123,6 +125,14 @@ def rooms_imported(tree: ast.Module) -> set[str]:
 
 def room_of(path: Path) -> str:
     return path.relative_to(ROOT / "curation").parts[0].removesuffix(".py")
+
+
+def test_folders_of_the_gpu_engine_import_only_those_below():
+    for path in sources("gpu_pipeline"):
+        names = re.findall(r"^ *from gpu_pipeline(?:\.(\w+))?", path.read_text("utf-8"), re.M)
+        floors = [FOLDERS.index(name) if name in FOLDERS else len(FOLDERS) for name in names]
+        floor = FOLDERS.index(path.parent.name) if path.parent.name in FOLDERS else len(FOLDERS)
+        assert max(floors, default=0) <= floor, path
 
 
 def test_every_room_has_a_floor():
@@ -351,7 +361,7 @@ def test_twins_have_the_same_public_functions(module: str):
 
 def kernels_of(package: str) -> set[str]:
     """The modules of `curation.kernels` that a package imports, directly or through others of them."""
-    left, found = [path for path in sources(package) if path.parent.name != "kernels"], set()
+    left, found = [path for path in sources(package) if path.parent != ROOT / "curation" / "kernels"], set()
     while left:
         new = {name for name in modules_imported(left.pop()) if name.startswith("curation.kernels.")} - found
         left += [ROOT / f"{name.replace('.', '/')}.py" for name in new]

@@ -22,7 +22,7 @@ needs("numba_cuda")
 pytest.importorskip("cuda.bindings.nvjitlink", reason=f"nvJitLink is not installed: {INSTALL}")
 numba = pytest.importorskip("numba")
 dispatcher, driver = (pytest.importorskip(f"numba.cuda.{name}") for name in ("dispatcher", "cudadrv.driver"))
-kernels, all_kernels = (pytest.importorskip(f"gpu_pipeline.{name}") for name in ("kernels", "all_kernels"))
+kernels, all_kernels = (pytest.importorskip(f"gpu_pipeline.{name}") for name in ("kernels.core", "kernels.all_kernels"))
 
 from tests.ptx.build import other_toolchain, ptx_of
 from tests.ptx.parse import parse

@@ -38,7 +38,7 @@ def test_a_recipe_gives_the_recorded_result(engine: ModuleType, name: str, tmp_p
     ],
 )
 def test_the_gpu_engine_gives_the_recorded_result(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    pytest.importorskip("gpu_pipeline.kernels")
+    pytest.importorskip("gpu_pipeline.kernels.core")
     from tests.gpu.stand_ins import install_engine
 
     monkeypatch.setattr(selector, "gpu_obstacle", lambda: "")

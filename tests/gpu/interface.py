@@ -78,7 +78,7 @@ class Call(NamedTuple):
 def calls() -> list[Call]:
     """Return every use of a name of the libraries and every call of a method in `gpu_pipeline`."""
     found: list[Call] = []
-    for path in sorted(Path(gpu_pipeline.__file__).parent.glob("*.py")):
+    for path in sorted(Path(gpu_pipeline.__file__).parent.rglob("*.py")):
         found += calls_in(path.read_text("utf-8"), path.name)
     return found
 

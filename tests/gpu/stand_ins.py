@@ -23,23 +23,23 @@ from numba.np.numpy_support import from_dtype
 
 import cpu_fallback
 import cpu_fallback.buffers
-import gpu_pipeline
+import gpu_pipeline.memory
 from curation.base.arrays import as_one_array
 from curation.base.contract import ENGINE_FUNCTIONS
 from curation.base.engine import PACKAGES, STREAM_PER_THREAD
 from tests.gpu import interface
 from tests.gpu.interface import guarded
 
-kernels = pytest.importorskip("gpu_pipeline.kernels")
-measure_kernels = pytest.importorskip("gpu_pipeline.measure_kernels")
-token_kernels = pytest.importorskip("gpu_pipeline.token_kernels")
-text_kernels = pytest.importorskip("gpu_pipeline.text_kernels")
-document_kernels = pytest.importorskip("gpu_pipeline.document_kernels")
-rewrite_masks = pytest.importorskip("gpu_pipeline.rewrite_masks")
-rewrite_kernels = pytest.importorskip("gpu_pipeline.rewrite_kernels")
-json_kernels = pytest.importorskip("gpu_pipeline.json_kernels")
-model_kernels = pytest.importorskip("gpu_pipeline.model_kernels")
-all_kernels = pytest.importorskip("gpu_pipeline.all_kernels")
+kernels = pytest.importorskip("gpu_pipeline.kernels.core")
+measure_kernels = pytest.importorskip("gpu_pipeline.kernels.measure_kernels")
+token_kernels = pytest.importorskip("gpu_pipeline.kernels.token_kernels")
+text_kernels = pytest.importorskip("gpu_pipeline.kernels.text_kernels")
+document_kernels = pytest.importorskip("gpu_pipeline.kernels.document_kernels")
+rewrite_masks = pytest.importorskip("gpu_pipeline.kernels.rewrite_masks")
+rewrite_kernels = pytest.importorskip("gpu_pipeline.kernels.rewrite_kernels")
+json_kernels = pytest.importorskip("gpu_pipeline.kernels.json_kernels")
+model_kernels = pytest.importorskip("gpu_pipeline.kernels.model_kernels")
+all_kernels = pytest.importorskip("gpu_pipeline.kernels.all_kernels")
 OF_REWRITING = document_kernels, rewrite_masks, rewrite_kernels
 SIGNATURES = all_kernels.SIGNATURES
 LONGEST = token_kernels.MERGED_BYTES
@@ -369,7 +369,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
     """Puts everything in place; gives what loads a module of the GPU engine."""
 
     def load(name: str) -> ModuleType:
-        path = Path(kernels.__file__).with_name(f"{name}.py")
+        path = next(Path(gpu_pipeline.__file__).parent.rglob(f"{name}.py"))
         spec = importlib.util.spec_from_file_location(f"gpu_{name}_on_numpy", path)
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
@@ -388,8 +388,8 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
     ):
         monkeypatch.setitem(sys.modules, name, stand_in)
     host_memory = load("host_memory")
-    monkeypatch.setitem(sys.modules, "gpu_pipeline.host_memory", host_memory)
-    monkeypatch.setattr(gpu_pipeline, "host_memory", host_memory, raising=False)
+    monkeypatch.setitem(sys.modules, "gpu_pipeline.memory.host_memory", host_memory)
+    monkeypatch.setattr(gpu_pipeline.memory, "host_memory", host_memory, raising=False)
     buffers = load("buffers")
     vars(buffers).update({name: getattr(cpu_fallback.buffers, name) for name in HOST_BUFFERS})
     buffers.eight_byte_blocks, buffers.upload = eight_byte_blocks, copied_up
@@ -403,8 +403,8 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
     buffers.is_text = lambda column: pa.types.is_large_string(
         cpu_fallback.to_arrow(pd.DataFrame(column)).schema[0].type
     )
-    monkeypatch.setitem(sys.modules, "gpu_pipeline.buffers", buffers)
-    monkeypatch.setitem(sys.modules, "gpu_pipeline.device", load("device"))
+    monkeypatch.setitem(sys.modules, "gpu_pipeline.memory.buffers", buffers)
+    monkeypatch.setitem(sys.modules, "gpu_pipeline.memory.device", load("device"))
     monkeypatch.setattr(kernels, "stream_of_thread", stream_of_thread)
     monkeypatch.setattr(kernels, "empty", lambda like, dtype, *shape: rubbish(shape, dtype))
     fake = FakeCuda()

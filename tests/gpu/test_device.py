@@ -27,7 +27,7 @@ def load(monkeypatch):
 
 @pytest.fixture
 def device(load):
-    return sys.modules["gpu_pipeline.device"]
+    return sys.modules["gpu_pipeline.memory.device"]
 
 
 def column(*texts):

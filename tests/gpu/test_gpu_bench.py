@@ -60,7 +60,7 @@ def test_what_a_trace_says():
 
 def test_the_table_compares_with_the_model():
     """Of a kernel and of a function; "-" where the model has nothing."""
-    pytest.importorskip("gpu_pipeline.all_kernels")
+    pytest.importorskip("gpu_pipeline.kernels.all_kernels")
     model = gpu_bench.model_of(256_000_000)
     expected = model.kernel("hash_rows")
     trace = device_trace.Trace(2.0, 1.0, 0.5, {"hash_rows": 2 * expected}, 3, 4, 5, 6, 7_000_000)

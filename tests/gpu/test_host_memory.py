@@ -28,7 +28,7 @@ STAGES = [
 @pytest.fixture
 def memory(monkeypatch):
     stand_ins.install(monkeypatch)
-    return small(sys.modules["gpu_pipeline.host_memory"], monkeypatch)
+    return small(sys.modules["gpu_pipeline.memory.host_memory"], monkeypatch)
 
 
 def small(module, monkeypatch):
@@ -170,7 +170,7 @@ def recipe(tmp_path):
 @pytest.mark.parametrize("locks", [True, False])
 @pytest.mark.parametrize("workers", [1, 3])
 def test_a_run_returns_all_memory_and_writes_the_same(gpu, recipe, tmp_path, monkeypatch, locks, workers):
-    memory = small(sys.modules["gpu_pipeline.host_memory"], monkeypatch)
+    memory = small(sys.modules["gpu_pipeline.memory.host_memory"], monkeypatch)
     pools = noted_pools(memory, monkeypatch)
     if not locks:
         monkeypatch.setattr(memory.Pool, "_lock", lambda self, end: None)
@@ -185,7 +185,7 @@ def test_a_run_returns_all_memory_and_writes_the_same(gpu, recipe, tmp_path, mon
 
 
 def test_a_failed_task_returns_its_memory(gpu, recipe, tmp_path, monkeypatch):
-    memory = small(sys.modules["gpu_pipeline.host_memory"], monkeypatch)
+    memory = small(sys.modules["gpu_pipeline.memory.host_memory"], monkeypatch)
     pools = noted_pools(memory, monkeypatch)
 
     def fail(*arguments):

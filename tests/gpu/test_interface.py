@@ -113,7 +113,7 @@ def shapes(text: str) -> list[ast.expr]:
 
 def test_the_shape_of_an_array_like_another_is_a_tuple():
     """For a shape of 0 CuPy 14.2 returns an array as long as the other one, over no memory: kernels wrote anywhere."""
-    found = [each for path in sorted((ROOT / "gpu_pipeline").glob("*.py")) for each in shapes(path.read_text("utf-8"))]
+    found = [each for path in sorted((ROOT / "gpu_pipeline").rglob("*.py")) for each in shapes(path.read_text("utf-8"))]
     assert found
     assert all(isinstance(each, ast.Tuple) for each in found)
     assert not isinstance(shapes("np.zeros_like(a, shape=n)")[0], ast.Tuple)

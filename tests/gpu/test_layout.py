@@ -149,7 +149,7 @@ def run_out_of_memory(monkeypatch, module, items):
 
     monkeypatch.setattr(module.cp, "empty", empty)
     monkeypatch.setattr(kernels, "empty", lambda like, dtype, *shape: empty(shape, dtype))
-    sys.modules["gpu_pipeline.device"].warn_of_short_memory.cache_clear()
+    sys.modules["gpu_pipeline.memory.device"].warn_of_short_memory.cache_clear()
 
 
 @pytest.mark.slow("a device that runs out of memory halves its batches")
@@ -183,7 +183,7 @@ A_B = np.arange(1, 253, 2, dtype=np.uint32), np.arange(126, dtype=np.uint32)
 )
 def test_memory_is_bounded_by_the_text(gpu_text, monkeypatch, work):
     """With the text before and after a stage, and its columns: `device.BATCH_SHARE` texts in all."""
-    device = sys.modules["gpu_pipeline.device"]
+    device = sys.modules["gpu_pipeline.memory.device"]
     monkeypatch.setattr(gpu_text.columns, "MIN_SCRATCH_BYTES", 0)
     chance = random.Random(4)
     words = ["".join(chance.choices("abcdefgh", k=chance.choice((1, 2, 3, 4, 5, 7, 9)))) for _ in range(2000)]

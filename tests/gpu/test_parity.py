@@ -10,7 +10,7 @@ import pytest
 
 from tests.ptx.build import missing
 
-pytest.importorskip("gpu_pipeline.kernels")
+pytest.importorskip("gpu_pipeline.kernels.core")
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -94,7 +94,7 @@ def test_texts_go_to_the_device_once_for_tokens_and_file(gpu, tmp_path: Path, mo
     path, sizes = tmp_path / "made.jsonl", []
     path.write_bytes(records_of(TEXTS))
     monkeypatch.setattr(
-        sys.modules["gpu_pipeline.buffers"], "upload", lambda host: sizes.append(host.size) or host.copy()
+        sys.modules["gpu_pipeline.memory.buffers"], "upload", lambda host: sizes.append(host.size) or host.copy()
     )
     trips = dict[str, int]()
     for parquet in ("cpu", "gpu"):

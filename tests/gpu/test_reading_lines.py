@@ -86,7 +86,7 @@ def test_damaged_and_small_files(gpu_io, tmp_path, monkeypatch):
 
 
 def test_a_batch_reserves_memory_until_it_is_done(gpu_io, tmp_path):
-    memory = sys.modules["gpu_pipeline.device"].memory()
+    memory = sys.modules["gpu_pipeline.memory.device"].memory()
     (tmp_path / "a.jsonl").write_bytes(b'{"text": "a"}\n' * 50)
     (file,) = (probe(file) for file in find_files([Input(path=str(tmp_path / "a.jsonl"))]))
     (piece,) = plan_slices([file], BATCH_BYTES)

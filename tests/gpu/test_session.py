@@ -146,7 +146,7 @@ def test_each_process_loads_the_kernels_of_a_run_once(session, clusters, monkeyp
 @pytest.mark.parametrize("scheduler", ["processes", "tcp://host:8786"])
 def test_two_processes_on_one_device_divide_its_memory(session, clusters, monkeypatch, scheduler):
     set_devices(session, monkeypatch, 1)
-    memory = sys.modules["gpu_pipeline.device"].memory()
+    memory = sys.modules["gpu_pipeline.memory.device"].memory()
     alone = memory.total
     with session.open_session(4, scheduler) as found:
         found.begin()
@@ -157,7 +157,7 @@ def test_two_processes_on_one_device_divide_its_memory(session, clusters, monkey
 
 
 def test_a_worker_that_joins_later_says_what_it_reserves(session, monkeypatch, caplog):
-    device = sys.modules["gpu_pipeline.device"]
+    device = sys.modules["gpu_pipeline.memory.device"]
     for _ in range(2):
         device.divide_device({"another device": 3})
     assert device.memory().total == stand_ins.TOTAL_BYTES // 4 // 100 * 90

@@ -35,14 +35,14 @@ def gpu(monkeypatch):
     made = stand_ins.install_engine(monkeypatch)
     monkeypatch.setattr(made, "batch_bytes", lambda workers: BATCH)
     for name in ("measure", "hash_text"):  # kernels are slow here
-        work = sys.modules["gpu_pipeline.device"].on_device()(getattr(cpu_fallback, name))
+        work = sys.modules["gpu_pipeline.memory.device"].on_device()(getattr(cpu_fallback, name))
         monkeypatch.setattr(made, name, work)
     return made
 
 
 @pytest.fixture
 def bus(gpu, monkeypatch):
-    bus, buffers = Bus(), sys.modules["gpu_pipeline.buffers"]
+    bus, buffers = Bus(), sys.modules["gpu_pipeline.memory.buffers"]
 
     def up(*parts):
         bus.up += [part.size for part in parts if part.dtype == np.uint8]  # without offsets
@@ -125,7 +125,7 @@ def test_a_run_whose_device_is_lost_resumes_on_the_cpu(gpu, recipe, tmp_path, mo
             raise RuntimeError("cudaErrorECCUncorrectable: uncorrectable ECC error encountered")
         return measure(*arguments)
 
-    device = sys.modules["gpu_pipeline.device"]
+    device = sys.modules["gpu_pipeline.memory.device"]
     monkeypatch.setattr(gpu, "measure", device.on_device()(fail))
     with pytest.raises(DeviceLostError, match=r"the GPU failed during the run .* --engine cpu to resume"):
         run(recipe(0), tmp_path / "out", engine="gpu", **settings)

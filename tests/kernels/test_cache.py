@@ -171,7 +171,7 @@ def test_a_cache_that_becomes_read_only_is_no_error(tmp_path: Path, monkeypatch:
 
 KEYS = """
 from curation.kernels.cache import GPU_KEY, KEY, KernelCache
-from gpu_pipeline.items import block_at
+from gpu_pipeline.functions.items import block_at
 print(KEY, GPU_KEY, KernelCache(block_at.py_func).name.endswith(GPU_KEY))
 """
 
@@ -185,7 +185,7 @@ def test_every_source_that_is_compiled_in_is_part_of_the_key(copy: Path):
         "curation/base/measures.py",
         "curation/kernels/words.py",
         "cpu_fallback/dedup.py",
-        "gpu_pipeline/items.py",
+        "gpu_pipeline/functions/items.py",
     ):
         with open(copy / name, "a") as file:
             file.write("\n# edited\n")

@@ -111,10 +111,10 @@ def _digest_of_kernels() -> str:
     """All sources that kernels of the product are compiled from, and the compiler's versions."""
     from numba import cuda
 
-    import gpu_pipeline.kernels
+    import gpu_pipeline
 
     folder = Path(curation.kernels.__file__).parent
-    sources = [*sorted(folder.glob("*.py")), *sorted(Path(gpu_pipeline.kernels.__file__).parent.glob("*.py"))]
+    sources = [*sorted(folder.glob("*.py")), *sorted(Path(gpu_pipeline.__file__).parent.rglob("*.py"))]
     own = str("numba_cuda" in Path(cuda.__file__).parts)  # Numba has a compiler of its own, which gives other code
     content = "\0".join(
         [version("numba"), own, str(toolchain()), *(f"{path.name}\0{path.read_text('utf-8')}" for path in sources)]
@@ -135,7 +135,7 @@ def source_lines(kernel) -> list[int]:
     inlines. PTX with lines has a few instructions in another order: the most similar sequence is taken."""
     name = kernel.py_func.__name__
     digest = hashlib.sha256(f"{_digest_of_kernels()} {name}".encode()).hexdigest()[:20]
-    from gpu_pipeline.all_kernels import SIGNATURES
+    from gpu_pipeline.kernels.all_kernels import SIGNATURES
 
     def write(made: Path) -> None:
         made.write_text(compile_to_ptx(kernel.py_func, SIGNATURES[kernel], lineinfo=True))

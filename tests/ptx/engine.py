@@ -114,6 +114,6 @@ def install_engine(
 
 def facts_of_worker() -> tuple[set[str], set[str], int]:
     """The kernels that this process has loaded, those that it has launched, and the processes that share its device."""
-    from gpu_pipeline.device import memory
+    from gpu_pipeline.memory.device import memory
 
     return {name for name, _ in stand_ins.LOADED}, LAUNCHED, memory().processes

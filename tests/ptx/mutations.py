@@ -498,7 +498,7 @@ def under_nulls(loaded: ModuleType, folder: Path) -> None:
 
 def checked_bytes(loaded: ModuleType, folder: Path) -> None:
     """Documents that are no UTF-8, some of them nulls."""
-    sys.modules["gpu_pipeline.text_kernels"].sound_documents(*arrays_of(byte_documents(1), range(0, 100, 7), 0))
+    sys.modules["gpu_pipeline.kernels.text_kernels"].sound_documents(*arrays_of(byte_documents(1), range(0, 100, 7), 0))
 
 
 def with_many_permutations(loaded: ModuleType, folder: Path) -> None:
@@ -520,7 +520,7 @@ def words_at_the_end(text: str, loaded: ModuleType, folder: Path) -> None:
 def with_few_span_threads(loaded: ModuleType, folder: Path) -> None:
     """More pieces of spans than threads."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(sys.modules["gpu_pipeline.word_break_kernels"], "SPAN_THREADS", 3)
+        monkeypatch.setattr(sys.modules["gpu_pipeline.kernels.word_break_kernels"], "SPAN_THREADS", 3)
         words_at_the_end(SHORT_RUNS, loaded, folder)
 
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-pytest.importorskip("gpu_pipeline.kernels")
+pytest.importorskip("gpu_pipeline.kernels.core")
 
 from benchmarks import gpu_bench
 from tests.ptx.engine import install_engine

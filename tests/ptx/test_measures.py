@@ -12,7 +12,7 @@ import pytest
 import cpu_fallback
 from curation.base.contract import TEXT
 from curation.base.measures import Measure
-from gpu_pipeline import long_repetition_kernels, measure_kernels, repetition_kernels, word_kernels
+from gpu_pipeline.kernels import long_repetition_kernels, measure_kernels, repetition_kernels, word_kernels
 from tests.conftest import frame_of
 from tests.ptx.engine import install_engine, kernels
 from tests.ptx.test_kernels import SOME_SEEDS

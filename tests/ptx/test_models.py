@@ -11,7 +11,7 @@ import cpu_fallback
 from curation.base.contract import TEXT
 from curation.models.fasttext import load_classifier
 from curation.models.ngrams import load_language_model
-from gpu_pipeline import model_kernels
+from gpu_pipeline.kernels import model_kernels
 from tests.conftest import frame_of
 from tests.oracle.fasttext_reference import HIERARCHICAL, as_bytes, model_of
 from tests.ptx.engine import install_engine, kernels

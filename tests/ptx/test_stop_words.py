@@ -66,7 +66,10 @@ def test_a_document_of_several_pieces(monkeypatch):
 def test_batches(monkeypatch):
     """Documents begin and end within eight bytes of those of other batches."""
     engine, _ = install_engine(monkeypatch, 6)
-    columns, kernels, sizes = (*(sys.modules[f"gpu_pipeline.{name}"] for name in ("columns", "stop_word_kernels")), [])
+    columns, kernels, sizes = (
+        *(sys.modules[f"gpu_pipeline.{name}"] for name in ("columns", "kernels.stop_word_kernels")),
+        [],
+    )
     count = kernels.count_batch
 
     def noted(*arguments):

@@ -57,7 +57,7 @@ def test_windows_of_every_number_of_strings(monkeypatch, length):
 def test_memory_is_what_is_reserved(monkeypatch):
     """NumPy keeps no copy for a sort, which CuPy does."""
     engine, _ = install_engine(monkeypatch, 1)
-    reserved, real = [], sys.modules["gpu_pipeline.device"].memory()
+    reserved, real = [], sys.modules["gpu_pipeline.memory.device"].memory()
     monkeypatch.setattr(real, "reserve", lambda size, reserve=real.reserve: (reserved.append(size), reserve(size))[1])
     chance = random.Random(2)
     data, offsets = buffers([noise(chance, 600) for _ in range(40)])

@@ -33,7 +33,7 @@ CORPORA = {"English": "en", "22 languages": ""}  # name -> language of `real_doc
 MAP, OTHERS = "map phase", "other phases"
 DOWN, UP = "down", "up"
 ONCE = (  # what a process copies once
-    "gpu_pipeline/device.py:shared.<locals>.decorate.<locals>.get",
+    "gpu_pipeline/memory/device.py:shared.<locals>.decorate.<locals>.get",
     "curation/reading/blank.py:_hashes_of_starts",
 )
 MIN_CHANGE = 0.01  # bytes per byte of text
@@ -54,7 +54,7 @@ class Traffic:
             path, name = frame.f_code.co_filename.removeprefix(f"{PROJECT}/"), frame.f_code.co_qualname
             if f"{path}:{name}" in ONCE:
                 return
-            if path.startswith("gpu_pipeline/") and not own and path != "gpu_pipeline/buffers.py":
+            if path.startswith("gpu_pipeline/") and not own and path != "gpu_pipeline/memory/buffers.py":
                 own = f"{path}:{name.partition('.')[0]}"
             if path.startswith("curation/") and not outer and own:
                 outer = f"{path}:{name}"

@@ -41,7 +41,7 @@ from tests.oracle.fasttext_reference import as_bytes, model_of
 from tests.runs import recipe_of
 from tests.tokens.byte_pairs import tokenizer_of
 
-json_kernels = pytest.importorskip("gpu_pipeline.json_kernels")
+json_kernels = pytest.importorskip("gpu_pipeline.kernels.json_kernels")
 
 NGRAM, PERMUTATIONS, ROWS = 5, 126, 6  # of MinHash: 21 bands
 TABLE_NGRAM = 13  # of the table of evaluation texts

@@ -16,8 +16,8 @@ from curation.kernels.bpe import MISSING, find_token, merge_pairs
 from curation.kernels.cache import kernel
 from curation.kernels.expressions import GPT2, LLAMA3, O200K
 from curation.tokens.flat_tables import FlatTables
-from gpu_pipeline.case_pretokens import case_word, o200k_starts
-from gpu_pipeline.pretokens import Runs, bits_between, cl100k_starts, class_bits, count_runs, gpt2_starts
+from gpu_pipeline.functions.case_pretokens import case_word, o200k_starts
+from gpu_pipeline.functions.pretokens import Runs, bits_between, cl100k_starts, class_bits, count_runs, gpt2_starts
 
 DIGEST = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
 

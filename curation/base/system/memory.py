@@ -48,7 +48,9 @@ MIB = 1 << 20
 SHARED = {"resident": 330 * MIB, "private": 170 * MIB, "virtual": 270 * MIB}
 WRITING, READING, READING_BATCHES = 155 * MIB, 20 * MIB, 16
 DEVICE_BATCHES = 8  # per task of the GPU engine: reading and the kept text
-POOLED_BATCHES = 3  # of them in `gpu_pipeline.host_memory`: the block of a file, the kept text, and other results
+POOLED_BATCHES = (
+    3  # of them in `gpu_pipeline.memory.host_memory`: the block of a file, the kept text, and other results
+)
 STACKS = 20 * MIB  # address space of a worker's threads, mostly untouched
 MAPPED_SLICES = 1.2
 DOCUMENT_FACTOR = 20  # bytes per byte of a document far longer than a batch
