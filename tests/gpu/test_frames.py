@@ -15,6 +15,7 @@ import pytest
 import curation
 from curation.base import engine as selector
 from tests.gpu import interface, stand_ins
+from tests.needs import needs
 
 LONG = " the same forty characters, once and twice"
 TEXTS = ["One two three.", "one two three. ", f"Bread rises; why?{LONG}", None, f"a\nb{LONG}"]
@@ -136,6 +137,8 @@ def as_lists(frame):
 @pytest.mark.filterwarnings("ignore::curation.base.errors.InputWarning")
 @pytest.mark.parametrize("name", [*LAZY, *IN_MEMORY])
 def test_frames_of_cudf_and_dask_cudf(used, given, tmp_path, name):
+    if name in ("communities", "pagerank"):
+        needs("networkx")
     function = (LAZY | IN_MEMORY)[name]
     expected = repr(rows_of(function(given, tmp_path)))
     frame = stand_ins.DataFrame(given)
