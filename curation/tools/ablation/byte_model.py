@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from curation.base.arrays import text_buffers
 from curation.kernels import byte_ngrams as kernel
-from curation.tools.lm_training import FALLBACK, discounts_of
+from curation.models.discounts import FALLBACK, discounts_of
 
 UNITS = 1 << kernel.FRACTION  # of one bit
 CHOICES = 256

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curation.kernels.byte_ngrams import ORDER
+from curation.models.discounts import FALLBACK
 from curation.tools.ablation.byte_model import UNITS, ByteModel, HeldOut
-from curation.tools.lm_training import FALLBACK
 
 START = b"\xff" * (ORDER - 1)
 RECORDED = [177149, 41610767, 0]
