@@ -39,6 +39,7 @@ from tests.needs import needs
 from tests.oracle.fasttext_reference import as_bytes, model_of
 from tests.pipelines.made import as_wet, made_texts
 from tests.runs import records_of
+from tests.scripts.ablate_truth import write_ablation
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -207,6 +208,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "data" / "b.jsonl.gz").write_bytes(gzip.compress(records_of(more)))
     for name in ("quiz", "evals/quiz"):
         (folder / f"{name}.jsonl").write_bytes(records_of(texts[:3]))
+    write_ablation(folder)
     as_wet(texts, folder / "wet" / "a.warc.wet.gz")
     for name in ("all-MiniLM-L6-v2", "multilingual"):
         write_static(folder / "models" / name)
