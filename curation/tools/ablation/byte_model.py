@@ -15,10 +15,11 @@ import pyarrow as pa
 
 from curation.base.arrays import text_buffers
 from curation.kernels import byte_ngrams as kernel
-from curation.models.discounts import FALLBACK, discounts_of
+from curation.models.discounts import FALLBACK, unbounded_discounts
 
 UNITS = 1 << kernel.FRACTION  # of one bit
 CHOICES = 256
+LEAST = (0.25, 0.5, 0.75)  # discounts of counts of 1, 2, and 3 or more
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
@@ -97,5 +98,8 @@ def _filled(arrays: Arrays, number: int, found: int) -> Arrays:
     return contexts[:number].copy(), starts[: number + 1].copy(), symbols[:found].copy(), counts[:found].copy()
 
 
-def _discounts(counts: np.ndarray) -> tuple[float, float, float]:
-    return discounts_of(np.bincount(np.minimum(counts, 5), minlength=6)[:5].tolist()) or FALLBACK
+def _discounts(counts: np.ndarray) -> tuple[float, ...]:
+    """Return the discounts, at least LEAST: copies in the texts make them smaller step by step, while a jump to
+    FALLBACK would change the bits of all texts by some percent."""
+    found = unbounded_discounts(np.bincount(np.minimum(counts, 5), minlength=6)[:5].tolist())
+    return tuple(map(max, found, LEAST)) if found else FALLBACK

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from curation.kernels.byte_ngrams import ORDER
 from curation.models.discounts import FALLBACK
-from curation.tools.ablation.byte_model import UNITS, ByteModel, HeldOut
+from curation.tools.ablation.byte_model import LEAST, UNITS, ByteModel, HeldOut
 
 START = b"\xff" * (ORDER - 1)
-RECORDED = [177149, 41610767, 0]
+RECORDED = [218539, 38022474, 0]
 TEXTS = st.lists(st.text(st.sampled_from("ab \né"), max_size=40), min_size=1, max_size=6)
 
 
@@ -40,8 +40,7 @@ class Oracle:
         if not (n[1] and n[2] and n[3]):
             return FALLBACK
         y = n[1] / (n[1] + 2 * n[2])
-        found = tuple(k - (k + 1) * y * n[k + 1] / n[k] for k in (1, 2, 3))
-        return found if all(0 <= each <= k for k, each in enumerate(found, 1)) else FALLBACK
+        return tuple(max(k - (k + 1) * y * n[k + 1] / n[k], LEAST[k - 1]) for k in (1, 2, 3))
 
     def probability(self, context: bytes, byte: int, order: int = ORDER) -> float:
         if order == 0:
