@@ -34,12 +34,12 @@ from curation.cli.parsing import parse
 from curation.recipes.recipe import parse_recipe
 from curation.stages import CorpusStage, RowStage
 from curation.stages.outcome import Corpus
+from tests.menus import write_ablation
 from tests.models.tiny_files import write_static
 from tests.needs import needs
 from tests.oracle.fasttext_reference import as_bytes, model_of
 from tests.pipelines.made import as_wet, made_texts
 from tests.runs import records_of
-from tests.scripts.ablate_truth import write_ablation
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"

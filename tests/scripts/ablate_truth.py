@@ -35,23 +35,13 @@ from curation.tools.ablation.documents import KEY, SOURCE, Pair
 from curation.tools.ablation.experiment import Experiment
 from curation.tools.ablation.held_out import TARGET, HeldOutTexts, clean
 from curation.tools.demo import collect_documents
-from tests.corpus import real_pieces
+from tests.menus import menus
 
 DATA = Path(__file__).resolve().parents[1] / "data"
-MENU = (
-    "Home", "About us", "Contact", "Log in", "Register", "Privacy policy", "Terms of use", "Share this page", "Next",
-    "Previous", "Subscribe to our newsletter", "All rights reserved", "Cookie settings", "Search", "Menu",
-    "Back to top",
-)  # fmt: skip
 MAX_CHARACTERS = 6000  # of a document
 HELD_OUT = 700  # documents
 CASES = {"boilerplate": 10, "language": 10, "duplicates": 10, "words": 10, "half": 40, "swapped": 3, "power": 12}
 Spoil = Callable[[random.Random, list[str]], list[str]]
-
-
-def menus(chance: random.Random, texts: list[str]) -> list[str]:
-    """Return texts of about the same sizes with words of menus."""
-    return ["\n".join(chance.choice(MENU) for _ in range(max(8, len(text) // 12))) for text in texts]
 
 
 def others(chance: random.Random, texts: list[str]) -> list[str]:
@@ -93,21 +83,6 @@ def table_of(texts: list[str], numbers: list[int], sources: list[str] | None = N
         "text": pa.array(texts, pa.large_string()),
     }  # fmt: skip
     return pa.table(columns)
-
-
-def write_ablation(folder: Path, held_out: int = 400) -> None:
-    """Write `crawl.jsonl`, of which half are menus, and a target in `target/`: pieces of the tests' documents."""
-    texts = real_pieces()
-    (folder / "target").mkdir()
-    for number, name in enumerate("abcdef"):
-        _write(folder / "target" / f"{name}.jsonl", texts[number:held_out:6])
-    rest = texts[held_out:]
-    bad = menus(random.Random(1), rest)
-    _write(folder / "crawl.jsonl", [bad[k] if k % 2 else text for k, text in enumerate(rest)])
-
-
-def _write(path: Path, texts: list[str]) -> None:
-    path.write_bytes(b"".join(orjson.dumps({"id": f"d{k}", "text": text}) + b"\n" for k, text in enumerate(texts)))
 
 
 class Pool:

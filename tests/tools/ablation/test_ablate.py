@@ -20,7 +20,8 @@ from curation.tools.ablation.draws import Documents, shuffled
 from curation.tools.ablation.efficiency import Curve, fit_curve, slope_weights, worth_of
 from curation.tools.ablation.experiment import Row, is_shift
 from tests.corpus import real_pieces
-from tests.scripts.ablate_truth import Pool, table_of, verdict_of, write_ablation
+from tests.menus import write_ablation
+from tests.scripts.ablate_truth import Pool, table_of, verdict_of
 
 SIZE = 350_000  # bytes of a curated text
 
