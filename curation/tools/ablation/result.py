@@ -13,6 +13,7 @@ from curation.tools.ablation.experiment import Budgets, Row
 from curation.tools.ablation.page import ablation_page
 
 PLAN, CONTENT, PAGE = "plan.json", "ablation.json", "ablation.html"
+MOST_NEEDED = 100  # times as much text; more is not told
 
 
 class Ablation(NamedTuple):
@@ -54,7 +55,10 @@ class Ablation(NamedTuple):
         found = f"{self.verdict}: {numbers}; the smallest effect of interest is {self.plan['smallest_effect']:.1%}"
         if self.verdict == "blind":
             return f"blind: the models did not notice shuffled words ({self.control.text}); give more text"
-        return f"{found}; about {self.needed:.2g} times as much text would decide" if self.needed else found
+        if not self.needed:
+            return found
+        times = f"about {self.needed:.1f}" if self.needed < MOST_NEEDED else f"more than {MOST_NEEDED}"
+        return f"{found}; {times} times as much text would decide"
 
     def __repr__(self) -> str:
         return f"<ablation: {self.line}>"

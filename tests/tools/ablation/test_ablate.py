@@ -39,6 +39,14 @@ def test_verdicts_are_true(pool: Pool, kind: str, verdicts: set[str]):
     assert verdict_of(pool.experiment(kind, 0, SIZE))[0] in verdicts
 
 
+def test_each_placebo_removes_other_documents(pool: Pool):
+    experiment = pool.experiment("half", 0, SIZE)
+    left = [experiment.larger.take(experiment._drawn(k), experiment.budget).to_pylist() for k in range(4)]
+    assert all(len({*one} & {*other}) < 0.8 * len(one) for one in left for other in left if one is not other)
+    experiment.score_placebos()
+    assert experiment.bits is not None and len({*experiment.bits.sum(axis=1).tolist()}) == 16
+
+
 def test_swapped_arms_have_the_opposite_rows(pool: Pool):
     one = pool.experiment("boilerplate", 1, SIZE)
     other = pool.experiment("boilerplate", 1, SIZE)
@@ -165,6 +173,22 @@ def test_leaks_and_near_duplicates_are_taken_out():
     table = table_of(texts, [*range(6)])
     assert parts.has_leak(table, arms).tolist() == [True, False, False, True, False, True]
     assert parts.is_near_duplicate(table, arms).tolist() == [False, True, False, True, True, True]
+
+
+def test_held_out_texts_have_no_leaks(monkeypatch: pytest.MonkeyPatch):
+    """A near-duplicate that shares no 13 words in a row, one that does, and a raw-like one with its curated copy."""
+    monkeypatch.setattr(parts, "MIN_DOCUMENTS", 1)
+    monkeypatch.setattr(parts, "MIN_SOURCES", 1)
+    words = [f"{letter}word" for letter in "abcdefghijklmnopqrstuvwxy"]
+    near = [*words[:12], "other", *words[13:]]
+    arm = table_of([" ".join(words)], [7])
+    target = table_of(["not in an arm", " ".join(near), " ".join(words[:13])], [1, 2, 3])
+    raw_like = table_of([" ".join(near[::-1]), " ".join(near[1:])], [4, 5])
+    assert not parts.has_leak(target.slice(1, 1), arm).any()
+    found = parts.clean(target, raw_like, raw_like, Pair(arm, arm, {}))
+    texts = {kind: held_out.texts.to_pylist() for kind, held_out in found.items()}
+    assert texts["target"] == ["not in an arm"] and found["target"].leaked == 2
+    assert texts["raw-like"] == texts["curated-like"] == [" ".join(near[::-1])]
 
 
 def test_the_split_takes_the_same_documents_out_of_both_arms():
