@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from curation.base.arrays import batches_by_size, seeded_hashes, split_mix
 from curation.base.contract import TEXT, Engine
 from curation.base.engine import load_engine
-from curation.base.errors import InputError
+from curation.base.errors import InputError, counted
 from curation.frames.frames import apply
 from curation.kernels.ngram_table import table_of
 from curation.stages import FuzzyDedup
@@ -104,10 +104,11 @@ def _check(target: HeldOutTexts) -> None:
     documents, sources = len(target.texts), len(target.names)
     if documents < MIN_DOCUMENTS or sources < MIN_SOURCES:
         leaked = f"{target.leaked:,} of {target.read:,} are in the training text or near-duplicates. "
+        have = f"{counted(documents, 'document')} of {counted(sources, 'source')}"
         raise InputError(
-            f"the held-out text has {documents:,} documents of {sources:,} sources without leaks, expected "
-            f"{MIN_DOCUMENTS} of {MIN_SOURCES} or more: {leaked if target.leaked else ''}Give more texts; each input "
-            "is a source, or name the column of sources with --source-column"
+            f"the held-out text has {have} without leaks, expected {MIN_DOCUMENTS} of {MIN_SOURCES} or more: "
+            f"{leaked if target.leaked else ''}Give more texts; each input is a source, or name the column of sources "
+            "with --source-column"
         )
 
 
