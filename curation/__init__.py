@@ -50,6 +50,8 @@ _HOMES = {
     "curation.running.planning.estimate": ("Estimate", "estimate"),
     "curation.tools.classifier_training": ("ClassifierSettings", "TrainedClassifier", "train_classifier"),
     "curation.tools.lm_training": ("TrainedLM", "train_lm"),
+    "curation.tools.ablation.ablate": ("ablate",),
+    "curation.tools.ablation.result": ("Ablation",),
     "curation.tools.overlap": ("EvaluationSet", "Overlap", "check_overlap"),
     "curation.tools.overlap_spans": ("SpanOverlap", "SpanSet", "check_spans"),
     "curation.tools.token_coverage": ("CoverageGroup", "TokenCoverage", "token_coverage"),

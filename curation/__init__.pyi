@@ -120,6 +120,8 @@ from curation.tokens.tokenization import TokenizerSpec as TokenizerSpec
 from curation.tokens.tokenization import load_tokenizer as load_tokenizer
 from curation.tokens.tokenizer_training import Trained as Trained
 from curation.tokens.tokenizer_training import train_tokenizer as train_tokenizer
+from curation.tools.ablation.ablate import ablate as ablate
+from curation.tools.ablation.result import Ablation as Ablation
 from curation.tools.classifier_training import ClassifierSettings as ClassifierSettings
 from curation.tools.classifier_training import TrainedClassifier as TrainedClassifier
 from curation.tools.classifier_training import train_classifier as train_classifier

@@ -283,3 +283,22 @@ def document_lists(most: int = 4) -> st.SearchStrategy[list[str]]:
 def assigned_characters() -> Iterator[str]:
     """Every character of this Python's Unicode version, surrogates left out."""
     return (char for char in map(chr, range(0x110000)) if unicodedata.category(char) not in ("Cs", "Cn"))
+
+
+def _grams(text: str) -> set[tuple[str, ...]]:
+    words = text.lower().split()
+    return {tuple(words[k : k + 13]) for k in range(max(1, len(words) - 12))}
+
+
+@cache
+def real_pieces() -> list[str]:
+    """Pieces of real documents, of 300 to 1,000 characters, in a random order; no two share 13 words in a row."""
+    seen: set[tuple[str, ...]] = set()
+    found = []
+    texts = [*dict.fromkeys(real_documents(2000))]
+    random.Random(5).shuffle(texts)
+    for piece in (text[k : k + 1000] for text in texts for k in range(0, len(text), 1000)):
+        if len(piece) > 300 and not _grams(piece) & seen:
+            found.append(piece)
+            seen |= _grams(piece)
+    return found

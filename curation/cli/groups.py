@@ -2,6 +2,7 @@
 """All commands, in the order of the help."""
 
 from curation.cli import (
+    ablating,
     aligning,
     comparing,
     coverage,
@@ -51,6 +52,7 @@ GROUPS = (
             coverage.TOKENS,
             overlap.CHECK_OVERLAP,
             aligning.ALIGN,
+            ablating.ABLATE,
         ),
     ),
     CommandGroup("training", (training.TRAIN_TOKENIZER, training.TRAIN_CLASSIFIER, training.TRAIN_LM)),

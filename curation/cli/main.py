@@ -27,7 +27,8 @@ from curation.cli.parsing import HELP, help_text, is_family, parse
 DESCRIPTION = "Raw text to training data: curated, deduplicated, tokenised, packed."
 EXIT_CODES = (
     "exit codes: 0 success; 1 failed run; 2 invalid command line, recipe or input; "
-    f"{NOTHING_KEPT} success, but no document kept; 129, 130, 143 ended by SIGHUP, SIGINT, SIGTERM, resumable"
+    f"{NOTHING_KEPT} success, but no document kept; 4 undecided and 5 worse, of ablate; "
+    "129, 130, 143 ended by SIGHUP, SIGINT, SIGTERM, resumable"
 )
 OBJECTS_BETWEEN_COLLECTIONS = 100_000
 

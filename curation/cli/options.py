@@ -12,9 +12,7 @@ from curation.cli.parsing import Parser, UsageError, add, whole_number
 
 ENGINES = ("auto", "gpu", "cpu")
 NOTHING_KEPT = 3  # exit code
-INPUT_HELP = (
-    "read these files, folders and globs, each as one input; quote a glob, or the shell makes every file an input"
-)
+INPUT_HELP = "read these files, folders and quoted globs, each as one input"
 READING = ("text_column",)
 RECIPE = ("recipe", "set", "stages", "rules", "tokenizer", "allow_code")
 RUNNING = ("engine", "workers", "scheduler", "force", "force_disk", "allow_empty", "verbose")

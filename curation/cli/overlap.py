@@ -55,8 +55,7 @@ def _add_check_overlap(parser: Parser) -> None:
         parser.add_argument(name, type=kind, default=default, metavar=metavar, help=text)
     parser.add_argument(
         "--compare", choices=COMPARISONS, default="visible",
-        help="compare lower case without punctuation and invisible characters, look-alikes as one (visible), "
-        "lower case, unchanged, or lower case without punctuation, digits as 0 (folded) (default: visible)",
+        help="compare words in this form, of docs/evaluation_texts.md (default: visible)",
     )  # fmt: skip
     parser.add_argument(
         "--words", choices=WORDS, default="spaces",

@@ -22,6 +22,7 @@ from curation.base.system.files import commit, local_output, prepare_output, tra
 from curation.base.system.steps import each, watching
 from curation.kernels import ngram_counts as kernel
 from curation.kernels.language_model import hash_span
+from curation.models.discounts import FALLBACK, discounts_of
 from curation.reading.inputs import AnyInput
 from curation.reading.texts import InputTexts, list_whole_inputs
 from curation.tools.external_sort import BATCH_ROWS, Sorter
@@ -30,7 +31,6 @@ BATCH_BYTES = 4 << 20
 MAX_ORDER = 8
 SUFFIX = ".arpa"
 SPECIAL = (b"<s>", b"</s>", b"<unk>")
-FALLBACK = (0.5, 1.0, 1.5)  # discounts if the counts give none, as in lmplz --discount_fallback
 BEGIN_WEIGHT = b"-99"  # log probability of <s>, which is never predicted
 
 Rows = tuple[np.ndarray, np.ndarray]
@@ -371,17 +371,6 @@ class _Training:
 def _followed(batches: Iterator[Rows], last: Rows) -> Iterator[Rows]:
     yield from batches
     yield last
-
-
-def discounts_of(counts: Sequence[int]) -> tuple[float, float, float] | None:
-    """Return the discounts of counts of 1, 2, and 3 or more (Chen and Goodman 1998, equation 26), from the numbers of
-    n-grams that have each count from 0 to 4; None if they give none."""
-    _, one, two, three, four = counts
-    if not (one and two and three):
-        return None
-    share = one / (one + 2 * two)
-    discounts = 1 - 2 * share * two / one, 2 - 3 * share * three / two, 3 - 4 * share * four / three
-    return discounts if all(0 <= taken <= k for k, taken in enumerate(discounts, 1)) else None
 
 
 def _starts(contexts: np.ndarray) -> np.ndarray:

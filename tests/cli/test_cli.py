@@ -42,7 +42,7 @@ sys.exit(main(sys.argv[1:]))
 SLOW = {"numba", "pandas", "pyarrow", "dask", "numpy", "yaml", "rich", "jinja2", "tiktoken", "tokenizers", "msgspec"}
 COMMANDS = (
     "run", "plan", "demo", "init", "import-config", "measure", "embed", "generate", "tokenize", "show", "compare",
-    "inspect", "check-loader", "verify", "push", "tokens", "check-overlap", "align", "train tokenizer",
+    "inspect", "check-loader", "verify", "push", "tokens", "check-overlap", "align", "ablate", "train tokenizer",
     "train classifier", "train lm", "merge", "split", "doctor", "warmup", "recipes", "completion",
 )  # fmt: skip
 

@@ -27,10 +27,10 @@ COMMANDS = {command.name: command for group in GROUPS for command in group.comma
 RUNNING = ("run", "demo", "measure", "embed", "tokenize")
 READING = (*RUNNING[:1], "plan", "init", *RUNNING[2:], "train tokenizer", "train lm")
 TRAINING = ("train tokenizer", "train classifier", "train lm")
-WRITING = (*RUNNING, "init", "import-config", "check-overlap", "align", *TRAINING, "merge", "split")
+WRITING = (*RUNNING, "init", "import-config", "check-overlap", "align", "ablate", *TRAINING, "merge", "split")
 SHARED_OPTIONS = {  # which commands have them; `init` and `import-config` write a recipe and read none
     "--input": (*READING, "generate"),
-    "--text-column": (*READING, "check-overlap", "align", "train classifier"),
+    "--text-column": (*READING, "check-overlap", "align", "ablate", "train classifier"),
     "--output": (*WRITING, "plan", "generate"),
     "--work": ("run", "tokenize"),
     "--force": WRITING,

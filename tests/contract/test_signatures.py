@@ -123,7 +123,7 @@ def test_help_shows_what_settings_mean(name: str):
 
 WORKED_ON = {
     "frame", "left", "measures", "recipe", "paths", "inputs", "labels", "train", "index", "folder", "a", "name", "text",
-    "content", "spec", "path", "corpus", "function", "edges", "task",
+    "content", "spec", "path", "corpus", "function", "edges", "task", "raw",
 }  # fmt: skip
 
 

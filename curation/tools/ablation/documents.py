@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The documents of the two arms of an ablation, paired: those with the smallest hashes of a key, so that all of both
+inputs may be larger than the memory.
+
+The key of a document is its position (`doc`) if the curated arm is a finished run; otherwise its id if both inputs have
+ids, or its text. Documents with one key are paired. They are in the sample of both arms, or of none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from curation.base.arrays import as_large_strings, seeded_hashes, text_buffers
+from curation.base.contract import ID, TEXT
+from curation.base.errors import InputError
+from curation.base.system.steps import each
+from curation.reading import probe, rejections
+from curation.reading.blank import read_visible
+from curation.reading.changes import check_unchanged
+from curation.reading.inputs import AnyInput
+from curation.reading.paths import find_files
+from curation.reading.slices import plan_slices
+from curation.reading.texts import list_whole_inputs
+from curation.record.folder import REPORT
+from curation.record.partitions import with_ids
+from curation.record.tables import read_tables
+from curation.results.finished.results import FinishedRun, need_documents, open_finished
+
+SLICE_BYTES = BATCH_BYTES = 16 << 20
+EVERY = np.uint64((1 << 64) - 1)
+KEY, DOC, SOURCE, STAGE, OWN = "key", "doc", "source", "stage", "own_source"
+
+
+class Pair(NamedTuple):
+    """The sampled documents of both arms: tables with `key` (uint64), `source` and `text`, in the order of the inputs.
+
+    Sources are the names of inputs. If those of both arms differ, all documents are of one source. `removed` has for
+    each stage of a run the keys of the sampled documents that it removed; it is empty if the curated arm is no run."""
+
+    raw: pa.Table
+    curated: pa.Table
+    removed: dict[str, np.ndarray]
+
+
+class _Sample:
+    """The documents with the smallest keys, of at most `size` bytes of text in total, among the tables added."""
+
+    def __init__(self, size: int, limit: np.uint64 = EVERY) -> None:
+        self.size, self.limit, self.bytes = size, limit, 0
+        self.tables: list[pa.Table] = []
+
+    def add(self, table: pa.Table) -> None:
+        """Add the documents of a table whose keys are not above the limit. Lower the limit if they are too many."""
+        table = _below(table, self.limit)
+        self.tables.append(table)
+        self.bytes += _text_bytes(table)
+        if self.bytes > 2 * self.size:
+            self._shrink()
+
+    def table(self) -> pa.Table:
+        """Return the documents, in the order in which they were added."""
+        self._shrink()
+        return pa.concat_tables(self.tables).combine_chunks()
+
+    def _shrink(self) -> None:
+        table = pa.concat_tables(self.tables)
+        if self.bytes > self.size:
+            keys, sizes = _column(table, KEY), _sizes(table)
+            order = np.argsort(keys, kind="stable")
+            over = int(np.searchsorted(np.cumsum(sizes[order]), self.size, side="right"))
+            self.limit = min(self.limit, keys[order[over]] - np.uint64(1))
+            table = _below(table, self.limit)
+        self.tables, self.bytes = [table], _text_bytes(table)
+
+
+def read_pair(raw: Any, curated: Any, size: int, seed: int) -> Pair:
+    """Return the documents of both arms with at most `size` bytes of text in each.
+
+    raw      paths, or inputs as in a recipe
+    curated  the same, or the folder of a finished run over `raw`
+
+    Raises InputError if the arms have no document in common, or if the run has another input.
+    """
+    inputs, run = list_whole_inputs(raw, "raw"), _run_of(curated)
+    if run is not None:
+        need_documents(run, "an ablation")
+        return _with_run(inputs, run, size, seed)
+    others = list_whole_inputs(curated, "curated")
+    column = ID if all(_has_ids(given) for given in (inputs, others)) else TEXT
+    make = _keys_of(column, seed)
+    first = _Sample(size)
+    for table in _tables(inputs, "reading raw documents"):
+        first.add(_keyed(table, make))
+    second = _Sample(size, first.limit)
+    for table in _tables(others, "reading curated documents"):
+        second.add(_keyed(table, make))
+    curated_table = second.table()
+    raw_table = _below(first.table(), second.limit)
+    if not np.isin(_column(curated_table, KEY), _column(raw_table, KEY)).any():
+        remedy = "" if column == ID else ". Edited texts need ids in both inputs: a column id"
+        raise InputError(f"raw and curated have no document in common, compared by {column}{remedy}")
+    names = [{*table.column(SOURCE).to_pylist()} for table in (raw_table, curated_table)]
+    if not (names[0] <= names[1] or names[1] <= names[0]):
+        raw_table, curated_table = _of_one_source(raw_table), _of_one_source(curated_table)
+    return Pair(raw_table, curated_table, {})
+
+
+def read_texts(given: Any, label: str, source_column: str) -> pa.Table:
+    """Return all documents of inputs, with `key`, `source` and `text`. `source_column` is the column with the source of
+    a document; "": its source is the input."""
+    inputs = list_whole_inputs(given, label)
+    if source_column:
+        inputs = [_carrying(entry, source_column) for entry in inputs]
+    tables = []
+    for table in _tables(inputs, f"reading {label}"):
+        if source_column:
+            table = _with_sources(table, [str(name or "") for name in table.column(OWN).to_pylist()])
+        tables.append(_keyed(table, _keys_of(TEXT, 0)))
+    if not tables:
+        raise InputError(f"{label} has no document. Check the paths and --text-column")
+    return pa.concat_tables(tables).combine_chunks()
+
+
+def texts_of(table: pa.Table) -> pa.LargeStringArray:
+    """Return the texts of a table as one array."""
+    return as_large_strings(table.column(TEXT))
+
+
+def digest_of(texts: pa.LargeStringArray) -> str:
+    """Return the SHA-256 of texts and their sizes."""
+    data, offsets = text_buffers(texts)
+    found = hashlib.sha256(np.diff(offsets).astype("<i8").tobytes())
+    found.update(data[offsets[0] : offsets[-1]].tobytes())
+    return found.hexdigest()
+
+
+def _run_of(curated: Any) -> FinishedRun | None:
+    if hasattr(curated, "folder"):  # a RunResult
+        return open_finished(curated)
+    is_path = isinstance(curated, str | os.PathLike)
+    return open_finished(curated) if is_path and os.path.lexists(Path(curated).expanduser() / REPORT) else None
+
+
+def _with_run(inputs: list[AnyInput], run: FinishedRun, size: int, seed: int) -> Pair:
+    """Return the documents of both arms, the curated ones from `documents/`. Each document of `raw` is in `documents/`
+    or in `removed/`, with the same id."""
+
+    def make(table: pa.Table) -> np.ndarray:
+        return seeded_hashes(_column(table, DOC), seed)
+
+    sample = _Sample(size)
+    for table in _tables(inputs, "reading raw documents"):
+        sample.add(_keyed(table, make, DOC, ID))
+    raw = sample.table()
+    kept = [
+        _below(_keyed(table, make, DOC, ID), sample.limit)
+        for table in read_tables(run.parts("documents"), [DOC, ID, SOURCE, TEXT])
+    ]
+    lost = [
+        _below(table.append_column(KEY, pa.array(make(table))), sample.limit)
+        for table in read_tables(run.parts("removed"), [DOC, ID, STAGE])
+    ]
+    ids = dict(zip(raw.column(DOC).to_pylist(), map(_own, raw.column(ID).to_pylist()), strict=True))
+    seen = 0
+    for table in (*kept, *lost):
+        for doc, id_ in zip(table.column(DOC).to_pylist(), table.column(ID).to_pylist(), strict=True):
+            if ids.get(doc) != _own(id_):
+                theirs = f"{ids[doc]!r} in raw" if doc in ids else "not in raw"
+                raise InputError(
+                    f"{run.folder} is a run over another input: its document {doc} is {_own(id_)!r}, and {theirs}. "
+                    "Give the inputs of its recipe as raw, in their order"
+                )
+        seen += len(set(table.column(DOC).to_pylist()))
+    if seen < len(raw) or not kept:
+        raise InputError(
+            f"{run.folder} is a run over another input: it has {seen:,} of {len(raw):,} documents of raw. Give the "
+            "inputs of its recipe as raw"
+        )
+    removed = pa.concat_tables(lost) if lost else None
+    stages = dict.fromkeys(removed.column(STAGE).to_pylist()) if removed is not None else {}
+    order = [entry["name"] for entry in run.report["stages"] if entry["name"] in stages]
+    by_stage = {name: _column(removed.filter(pc.equal(removed.column(STAGE), name)), KEY) for name in order if removed}
+    columns = [KEY, SOURCE, TEXT]
+    sources = dict(zip(raw.column(DOC).to_pylist(), raw.column(SOURCE).to_pylist(), strict=True))
+    curated = pa.concat_tables(kept)
+    curated = _with_sources(curated, [sources[doc] for doc in curated.column(DOC).to_pylist()])
+    curated = curated.select(columns).combine_chunks()
+    return Pair(raw.select(columns), curated, by_stage)
+
+
+def _own(id_: str) -> str:
+    """Return the last part of an id: where a record has none, the name of its input precedes its position."""
+    return id_.rpartition("/")[2]
+
+
+def _tables(inputs: list[AnyInput], label: str) -> Iterator[pa.Table]:
+    """Yield the documents of inputs with `doc`, `id`, `source`, `text` and `own_id`, batch by batch, numbered as in a
+    run."""
+    base = 0
+    tallies = []
+    slices = plan_slices([probe(file) for file in find_files(inputs)], SLICE_BYTES)
+    for part in each(slices, label, "slice"):
+        tally, rows = None, 0
+        for documents in read_visible(part, BATCH_BYTES):
+            rows += documents.rows
+            tally = rejections.add(tally, part, documents)
+            yield with_ids(documents.table, part.source, base)
+        check_unchanged(part)
+        base += rows
+        tallies += [tally] if tally else []
+    rejections.report(tallies)
+
+
+def _has_ids(inputs: list[AnyInput]) -> bool:
+    """Return whether the first documents of inputs have ids of their own."""
+    for part in plan_slices([probe(file) for file in find_files(inputs)], SLICE_BYTES):
+        for documents in read_visible(part, BATCH_BYTES):
+            if len(documents.table):
+                return documents.table.column(ID).null_count == 0
+    return False
+
+
+def _keys_of(column: str, seed: int) -> Callable[[pa.Table], np.ndarray]:
+    salt = seed.to_bytes(16, "little")
+
+    def make(table: pa.Table) -> np.ndarray:
+        values = (value.encode() for value in table.column(column).to_pylist())
+        hashes = b"".join(hashlib.blake2b(value, digest_size=8, salt=salt).digest() for value in values)
+        return np.frombuffer(hashes, "<u8").astype(np.uint64)
+
+    return make
+
+
+def _keyed(table: pa.Table, make: Callable[[pa.Table], np.ndarray], *columns: str) -> pa.Table:
+    found = {KEY: pa.array(make(table), pa.uint64())}
+    for name in (*columns, SOURCE, TEXT):
+        found[name] = table.column(name)
+    kinds = {SOURCE: pa.string(), TEXT: pa.large_string(), ID: pa.large_string()}
+    return pa.table({name: values.cast(kinds[name]) if name in kinds else values for name, values in found.items()})
+
+
+def _with_sources(table: pa.Table, names: list[str]) -> pa.Table:
+    return table.set_column(table.column_names.index(SOURCE), SOURCE, pa.array(names, pa.string()))
+
+
+def _of_one_source(table: pa.Table) -> pa.Table:
+    return _with_sources(table, ["all"] * len(table))
+
+
+def _carrying(entry: AnyInput, column: str) -> AnyInput:
+
+    return msgspec.structs.replace(entry, columns={OWN: column})
+
+
+def _below(table: pa.Table, limit: np.uint64) -> pa.Table:
+    return table if limit == EVERY else table.filter(pa.array(_column(table, KEY) <= limit))
+
+
+def _column(table: pa.Table, name: str) -> np.ndarray:
+    return np.asarray(table.column(name).to_numpy())
+
+
+def _sizes(table: pa.Table) -> np.ndarray:
+    return np.asarray(pc.binary_length(table.column(TEXT)).to_numpy(), np.int64)
+
+
+def _text_bytes(table: pa.Table) -> int:
+    return int(_sizes(table).sum())
+
+
+def concat(tables: Iterable[pa.Table]) -> pa.Table:
+    """Return the `source` and `text` of tables, one after the other."""
+    return pa.concat_tables([table.select([SOURCE, TEXT]) for table in tables]).combine_chunks()
