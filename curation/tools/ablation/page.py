@@ -53,7 +53,7 @@ def curve_of(budgets: Budgets) -> dict[str, Any]:
     curated = [base * (1 + row.value) for base, row in zip(budgets.bits, budgets.rows, strict=True)]
     low, high = min(*budgets.bits, *curated), max(*budgets.bits, *curated)
     first, last = budgets.sizes[0], budgets.sizes[-1]
-    steps = [first * (last / first) ** (k / 40) for k in range(41)]
+    steps = [first * (last / first) ** (k / 16) for k in range(17)]  # the page cuts longer attributes
 
     def point(size: float, bits: float) -> tuple[float, float]:
         across = log(size / first) / log(last / first)
