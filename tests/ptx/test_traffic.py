@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from curation.base.speeds import MORE_TRANSFERS, TRANSFERS
 from tests.ptx import traffic
 from tests.ptx.traffic import DOWN, MAP, OTHERS, UP, changes, totals
 
@@ -37,3 +38,9 @@ def test_call_sites_add_up(corpus: str):
     whole, own, others = totals(figures), totals(figures, (MAP,)), totals(figures, (OTHERS,))
     assert whole == pytest.approx({name: own[name] + others[name] for name in whole}, abs=0.011)
     assert own[UP] > 1  # the file
+
+
+def test_the_model_of_a_run_has_the_recorded_bytes():
+    for figures in RECORDED.values():
+        moved = sum(totals(figures).values())
+        assert moved == pytest.approx(TRANSFERS + MORE_TRANSFERS["fuzzy_dedup"], abs=0.1)
