@@ -22,6 +22,8 @@ from curation.base.system.svg import KEPT, REMOVED
 from curation.base.system.terminal import printable_line
 from curation.results.finished.comparison import Removal
 from curation.results.finished.run_result import RunResult
+from curation.tools.ablation.efficiency import Curve, Worth
+from curation.tools.ablation.experiment import Budgets, Row
 from curation.tools.scoring_metrics import LabelMetrics
 from tests.needs import needs
 from tests.runs import records_of
@@ -188,6 +190,8 @@ def test_a_wide_range_says_that_it_is_logarithmic():
 RULE = curation.Rule(measure="words", min=50, reason=HOSTILE)
 EFFECTS = curation.rule_effects({"words": [3, 45, 80, 400]}, [RULE])
 SHORT, REMOVAL = printable_line(HOSTILE), Removal("a", HOSTILE, 2, 3, 0, 0)
+ROW = Row("curated", -0.05, -0.06, -0.04, "better", 400)
+BUDGETS = Budgets([1000], [2.0], [ROW], Curve(1, 1, 1, 1, 2), Worth(1000, 1.5, 1.4, 1.6), ROW)
 METRICS = {"good": LabelMetrics(10, 0.9, 0.8, 0.95)}
 TABLE, GPT2 = pa.table({"id": ["a"]}), curation.load_tokenizer("gpt2")
 SHOWN = [
@@ -210,6 +214,9 @@ SHOWN = [
      "<trained language model 'm.arpa': 5 1-grams, 7 2-grams of 2 documents>"),
     (curation.TrainedClassifier(Path("q.bin"), Path("q.json"), ("good",), {"good": 90}, METRICS, [], 0, 0, 0),
      "<trained classifier 'q.bin': on 10 held-out texts: good precision 0.90, recall 0.80>"),
+    (curation.Ablation("better", ROW, 0.016, 0.0, ROW, ROW, [], False, [], [], BUDGETS, {"smallest_effect": 0.005}),
+     "<ablation: better: curated text -5.00% [-6.00%, -4.00%] bits per byte against raw text of the same size; the "
+     "smallest effect of interest is 0.5%>"),
     (curation.Generated(Path("d.jsonl"), {"documents": 2, "requests": {"missing": 1}}, 2, 1, "", False, ""),
      "<generated 2 documents in 'd.jsonl'; 1 missing>"),
     (curation.Measure.hash_signs, f"<Measure.hash_signs: {curation.Measure.hash_signs.definition} (unit: characters)>"),

@@ -38,13 +38,17 @@ def ablate(
     held_out   paths or inputs with texts like those that the model is for. They decide; after leaks are taken out,
                300 documents of 5 sources must be left
     tier       `seconds`: models of at most 2 MB of text; `minutes`: of 20 MB. A sample of 8 times as much is read
-    source_column    column of `held_out` with the source of a document; "": each input is a source
+    source_column    column of `held_out` with the source of a document; "": each file is a source
     placebos   number of random removals of the same size, at least 8
     smallest_effect  smallest difference of interest, as a share of the bits
     seed       of all random choices, 0 or more
 
     Hashes decide what is drawn, so every machine finds the same. Memory: 16 times the budget of the tier, and 60 times
     while a model is trained.
+
+        >>> import curation
+        >>> curation.ablate("crawl.jsonl", "clean.jsonl", held_out="target/*.jsonl").verdict
+        'better'
 
     RecipeError: wrong settings. InputError: arms without a common document, a run over another input, too few held-out
     texts, or an arm of less than 100,000 bytes.

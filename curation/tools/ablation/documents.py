@@ -29,6 +29,7 @@ from curation.reading.changes import check_unchanged
 from curation.reading.inputs import AnyInput
 from curation.reading.paths import find_files
 from curation.reading.slices import plan_slices
+from curation.reading.source_files import SourceFile
 from curation.reading.texts import list_whole_inputs
 from curation.record.folder import REPORT
 from curation.record.partitions import with_ids
@@ -116,12 +117,12 @@ def read_pair(raw: Any, curated: Any, size: int, seed: int) -> Pair:
 
 def read_texts(given: Any, label: str, source_column: str) -> pa.Table:
     """Return all documents of inputs, with `key`, `source` and `text`. `source_column` is the column with the source of
-    a document; "": its source is the input."""
+    a document; "": its source is its file."""
     inputs = list_whole_inputs(given, label)
     if source_column:
         inputs = [_carrying(entry, source_column) for entry in inputs]
     tables = []
-    for table in _tables(inputs, f"reading {label}"):
+    for table in _tables(inputs, f"reading {label}", by_file=not source_column):
         if source_column:
             table = _with_sources(table, [str(name or "") for name in table.column(OWN).to_pylist()])
         tables.append(_keyed(table, _keys_of(TEXT, 0)))
@@ -202,12 +203,12 @@ def _own(id_: str) -> str:
     return id_.rpartition("/")[2]
 
 
-def _tables(inputs: list[AnyInput], label: str) -> Iterator[pa.Table]:
+def _tables(inputs: list[AnyInput], label: str, by_file: bool = False) -> Iterator[pa.Table]:
     """Yield the documents of inputs with `doc`, `id`, `source`, `text` and `own_id`, batch by batch, numbered as in a
-    run."""
+    run. `by_file`: the source of a document is its file, not its input."""
     base = 0
-    tallies = []
-    slices = plan_slices([probe(file) for file in find_files(inputs)], SLICE_BYTES)
+    tallies, files = [], [probe(file) for file in find_files(inputs)]
+    slices = plan_slices(_as_sources(files) if by_file else files, SLICE_BYTES)
     for part in each(slices, label, "slice"):
         tally, rows = None, 0
         for documents in read_visible(part, BATCH_BYTES):
@@ -218,6 +219,14 @@ def _tables(inputs: list[AnyInput], label: str) -> Iterator[pa.Table]:
         base += rows
         tallies += [tally] if tally else []
     rejections.report(tallies)
+
+
+def _as_sources(files: list[SourceFile]) -> list[SourceFile]:
+    """Return files as sources of their own, named by their names, or by their paths if two have the same name."""
+    names = [Path(file.path).stem for file in files]
+    if len({*names}) < len(names):
+        names = [file.path for file in files]
+    return [msgspec.structs.replace(file, source=name) for file, name in zip(files, names, strict=True)]
 
 
 def _has_ids(inputs: list[AnyInput]) -> bool:

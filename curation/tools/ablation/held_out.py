@@ -107,7 +107,7 @@ def _check(target: HeldOutTexts) -> None:
         have = f"{counted(documents, 'document')} of {counted(sources, 'source')}"
         raise InputError(
             f"the held-out text has {have} without leaks, expected {MIN_DOCUMENTS} of {MIN_SOURCES} or more: "
-            f"{leaked if target.leaked else ''}Give more texts; each input is a source, or name the column of sources "
+            f"{leaked if target.leaked else ''}Give more texts; each file is a source, or name the column of sources "
             "with --source-column"
         )
 
