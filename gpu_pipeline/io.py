@@ -271,5 +271,5 @@ def filter_rows(frame: cudf.DataFrame, mask: np.ndarray) -> cudf.DataFrame:
 def with_columns(frame: cudf.DataFrame, columns: dict[str, Any]) -> cudf.DataFrame:
     out = frame.copy(deep=False)
     for name, values in columns.items():
-        out[name] = values
+        out[name] = host_memory.in_one_piece(values) if isinstance(values, np.ndarray) else values
     return out

@@ -28,7 +28,7 @@ from curation.base.system.sessions import LocalExecutor, TaskSession
 from curation.base.system.toolchain import driver_release
 from gpu_pipeline.kernels.all_kernels import load_kernels
 from gpu_pipeline.memory.device import BATCH_SHARE, memory
-from gpu_pipeline.memory.host_memory import session_of
+from gpu_pipeline.memory.host_memory import prepare, session_of
 from gpu_pipeline.workers import begin, device_of_worker
 
 LIBRARIES = (cudf, cp, rmm, pyarrow, numba, numba_cuda, dask)
@@ -119,6 +119,7 @@ def open_session(workers: int, scheduler: str, kernels: Sequence[str] = ()) -> I
         _warn_of_idle_devices(cp.cuda.runtime.getDeviceCount() - 1)
         load_kernels(tuple(kernels))
         with session_of(workers), ThreadPoolExecutor(workers) as pool:
+            prepare(batch_bytes(workers))
             yield TaskSession(LocalExecutor(pool, workers))
         return
     if scheduler == "processes":

@@ -43,6 +43,7 @@ from gpu_pipeline.memory.buffers import (
     eight_byte_blocks,
     series_of,
     string_array,
+    upload,
 )
 from gpu_pipeline.memory.device import on_device, shared
 from gpu_pipeline.normal_forms import normalised_documents
@@ -162,7 +163,7 @@ def split_words(text: "cudf.Series", words: str) -> tuple["cudf.Series", np.ndar
 
 @on_device()
 def replace_texts(text: "cudf.Series", parts: "cudf.Series", wanted: np.ndarray) -> "cudf.Series":
-    column, chosen = load_column(text, NO_LIMIT), cp.asarray(wanted)
+    column, chosen = load_column(text, NO_LIMIT), upload(wanted)
     data, offsets, _ = buffers_of(parts)
     form, form_row = documents_of(data, offsets), cp.full(len(text), -1, np.int64)
     form_row[chosen] = cp.arange(len(parts), dtype=np.int64)

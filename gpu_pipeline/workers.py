@@ -13,10 +13,13 @@ def device_of_worker() -> str:
 
 
 def begin(processes: Mapping[str, int], kernels: tuple[str, ...]) -> None:
-    """Divide the device among the processes on it, and load the kernels of these groups. Each batch of tasks begins by
-    this call; only the first one has work to do."""
+    """Divide the device among the processes on it, load the kernels of these groups, and prepare the pool of host
+    memory. Each batch of tasks begins by this call; only the first one has work to do."""
     from gpu_pipeline.kernels.all_kernels import load_kernels
     from gpu_pipeline.memory.device import divide_device
+    from gpu_pipeline.memory.host_memory import prepare, tasks_of_worker
+    from gpu_pipeline.session import batch_bytes
 
     divide_device(processes)
     load_kernels(kernels)
+    prepare(batch_bytes(tasks_of_worker()))

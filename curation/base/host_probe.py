@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from curation.base.contract import TEXT, Engine
+from curation.base.errors import EngineError
 from curation.base.parquet import COMPRESSION
 from curation.base.speeds import HostSpeed, cache_folder
 from curation.base.system.files import commit, make_folder
@@ -41,12 +42,16 @@ def stored_file() -> Path:
     return cache_folder() / "host_speed.json"
 
 
-def host_speed(engine: Engine, device: str) -> HostSpeed:
+def host_speed(engine: Engine, device: str) -> HostSpeed | None:
     """Return the speed of this machine with a device (its name): the stored one, or else a new measurement, which takes
-    about two seconds and is stored. `engine`: the engine of the device."""
+    about two seconds and is stored. None if the device fails meanwhile. `engine`: the engine of the device."""
     found = stored_speed(device)
     if found is None:
-        found = _measured(engine)
+        try:
+            found = _measured(engine)
+        except (EngineError, MemoryError, RuntimeError) as error:
+            log.warning("the speed of this machine was not measured: %s", error)
+            return None
         _store(_made_on(device) | found._asdict())
     return found
 

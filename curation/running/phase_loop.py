@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from curation.base.errors import IntegrityError
 from curation.base.system.files import make_folder
 from curation.reading.inputs import entries_by_name
 from curation.record.context import RunContext
@@ -255,7 +256,9 @@ def _write_documents(
     )
     label = " + ".join(["write"] * output.documents + ["tokenise"] * bool(output.formats))
     sizes = np.add.reduceat([*(part.documents for part in parts), 0], job.tasks[:-1])
-    written = run_tasks(context, label, write_output_parts, job, job.work, sizes, PART_RECORDS)
+    written = [*run_tasks(context, label, write_output_parts, job, job.work, sizes, PART_RECORDS)]
+    if [len(task) for task in written] != np.diff(job.tasks).tolist():
+        raise IntegrityError(f"{job.work} has parts that another version has cut. Run again with --force")
     records = [record for task in written for record in task]
     if not records:
         schema = document_schema(

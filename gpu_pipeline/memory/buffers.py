@@ -101,6 +101,7 @@ def download(array: cp.ndarray, out: np.ndarray | None = None) -> np.ndarray:
     """Copy a contiguous array to the host, on the stream of this thread. `out` is a C-contiguous array of the same
     shape and type; by default it is made in the pool of host memory."""
     out = host_memory.empty(array.shape, array.dtype) if out is None else out
+    assert (out.shape, out.dtype) == (array.shape, array.dtype)  # its bytes are copied
     _copy_down(array.data, out.reshape(-1).view(np.uint8))
     return out
 

@@ -143,7 +143,7 @@ def divide_device(processes: Mapping[str, int]) -> None:
     if count:
         made.divide(count)
     else:
-        _warn_of_unknown_share(made.total)
+        _warn_of_unknown_share(made.size)
 
 
 @cache

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
-from mmap import mmap
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from weakref import finalize
 
 import cupy as cp
@@ -38,7 +38,9 @@ class Pool:
     def __init__(self, size: int) -> None:
         self.size = size
         self.locked = 0  # bytes from the start that are page-locked
-        self._memory = np.frombuffer(mmap(-1, size), np.uint8) if size else np.empty(0, np.uint8)
+        self._memory = (
+            np.frombuffer(mmap(-1, size, MAP_PRIVATE | MAP_ANONYMOUS), np.uint8) if size else np.empty(0, np.uint8)
+        )
         self.address = self._memory.ctypes.data
         self._used = bytearray(size // UNIT)  # 1 for a unit of an array
         self._returned: deque[tuple[int, int]] = deque()  # first unit and number of units
@@ -176,6 +178,12 @@ def locked_parts(array: np.ndarray) -> list[tuple[int, int]] | None:
     """Return the start and the size, in bytes, of the parts of a contiguous array that lie in one page-locked piece
     each, since CUDA copies no bytes across the end of a piece. Return None if the array is not page-locked."""
     return _pool.locked_parts(array)
+
+
+def in_one_piece(array: np.ndarray) -> np.ndarray:
+    """Return an array that other code than `upload` may copy to the device: CUDA copies no bytes across the end of a
+    page-locked piece, so an array of several pieces is copied to new memory."""
+    return array.copy() if len(locked_parts(array) or ()) > 1 else array
 
 
 def joined(arrays: Sequence[np.ndarray]) -> np.ndarray:

@@ -9,6 +9,7 @@ import pytest
 
 import cpu_fallback
 from curation.base import host_probe
+from curation.base.errors import EngineError
 from curation.base.host_probe import host_speed, stored_file, stored_speed
 from curation.base.speeds import HostSpeed
 
@@ -64,3 +65,12 @@ def test_the_made_text_is_compressed_about_as_text_is(monkeypatch: pytest.Monkey
 
 def test_the_defaults_are_those_of_the_model():
     assert HostSpeed() == (1.0, 11_500.0, 25_000.0)
+
+
+def test_a_device_that_fails_leaves_the_model(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch):
+    def fail(table: object) -> None:
+        raise EngineError("the GPU's memory is full")
+
+    monkeypatch.setattr(cpu_fallback, "from_arrow", fail)
+    assert host_speed(cpu_fallback, DEVICE) is None and stored_speed(DEVICE) is None
+    assert "was not measured: the GPU's memory is full" in caplog.text

@@ -96,6 +96,18 @@ def test_arrays_do_not_overlap_and_a_full_pool_lends_nothing(memory):
         assert memory._pool.locked_parts(memory.empty(UNIT, np.uint8))
 
 
+def test_an_array_of_several_pieces_is_copied_for_other_code(memory):
+    """CUDA copies no bytes across the end of a page-locked piece."""
+    with memory.session_of(1):
+        memory.prepare(BATCH)
+        whole, several = (memory.empty(size, np.uint8) for size in (UNIT, 2 * PIECE))
+        several.fill(7)
+        new = np.zeros(3 * PIECE, np.uint8)
+        assert memory.in_one_piece(whole) is whole and memory.in_one_piece(new) is new
+        copied = memory.in_one_piece(several)
+        assert memory.locked_parts(copied) is None and copied.tolist() == several.tolist()
+
+
 def test_small_arrays_and_those_outside_of_a_session_are_new_memory(memory):
     memory.prepare(BATCH)
     assert memory._pool.size == 0 and memory.empty((3, UNIT), np.uint8).base is None

@@ -196,6 +196,8 @@ def _row_groups(task: _Task, parts: Sequence[OutputPart]) -> Iterator[RowGroup |
                 yield from taken()
                 size = 0
         waiting.append(None)
+        if not size:  # no other part's tables wait with this end
+            yield from taken()
     yield from taken()
 
 
