@@ -23,6 +23,7 @@ import pyarrow
 import rmm
 
 from curation.base.errors import EngineError
+from curation.base.speeds import PROCESSES_PER_DEVICE
 from curation.base.system.cluster import connect
 from curation.base.system.sessions import LocalExecutor, TaskSession
 from curation.base.system.toolchain import driver_release
@@ -36,9 +37,6 @@ LIBRARIES = (cudf, cp, rmm, pyarrow, numba, numba_cuda, dask)
 # Not measured. Kernels cut a batch by bytes: 256 MB are 33 million threads of 8 bytes, and an H200 holds 270,000.
 MIN_BATCH_BYTES, MAX_BATCH_BYTES = 4 << 20, 256 << 20
 
-# Processes per GPU. Not measured. One process launches kernels one after the other, so several launch more. Each has a
-# CUDA context and cuDF in memory.
-MAX_PROCESSES = 4
 START_SECONDS = 300  # for the workers of this machine, which import cuDF
 
 log = logging.getLogger(__name__)
@@ -80,9 +78,9 @@ def _cluster_of_this_machine(workers: int) -> Iterator[Any]:
 
 def _processes_of(workers: int, devices: int) -> tuple[int, int]:
     """Return the number of processes per device, and of threads per process, for `workers` tasks at once in all: one
-    thread, unless there are more workers than MAX_PROCESSES per device. Each process's share of the device holds the
-    largest batch."""
-    most = min(MAX_PROCESSES, memory().total // (BATCH_SHARE * MAX_BATCH_BYTES))
+    thread, unless there are more workers than PROCESSES_PER_DEVICE per device. Each process's share of the device holds
+    the largest batch."""
+    most = min(PROCESSES_PER_DEVICE, memory().total // (BATCH_SHARE * MAX_BATCH_BYTES))
     processes = max(min(workers // devices, most), 1)
     return processes, max(workers // (devices * processes), 1)
 

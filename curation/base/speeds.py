@@ -70,6 +70,9 @@ BATCH_MILLISECONDS = {
 # Assumed: it brings the modelled times of steps without a rate in FEED_RATES near the calls on an H100 (docs/gpu.md).
 # The times of Python in the model come from another machine, so no factor could be measured.
 PYTHON_FACTOR = 10
+# Most processes per GPU with `--scheduler processes`. Not measured. One process launches kernels one after the other,
+# so several launch more. Each has a CUDA context and cuDF in memory.
+PROCESSES_PER_DEVICE = 4
 DOCUMENT_BYTES = 1_500  # assumed size of a document: the mean of tests/data/corpus.jsonl.gz
 # Maximum bytes and documents of a batch, as in `gpu_pipeline.session` and `gpu_pipeline.json_lines`
 BATCH_LIMITS = 256 << 20, (256 << 20) // 160

@@ -20,6 +20,7 @@ from typing import Any
 
 from curation.base.engine import choose_engine, suit_engine
 from curation.base.errors import DeviceLostError, EngineError, counted
+from curation.base.speeds import PROCESSES_PER_DEVICE
 from curation.base.system.cluster import begun_by
 from curation.base.system.files import local_output
 from curation.base.system.interrupts import Interrupted, begin_writing
@@ -168,7 +169,9 @@ def run(
     ):
         checked = preflight(recipe, folder)  # before anything is read
         if engine == "auto" and choice.name == "gpu" and scheduler in LOCAL:
-            choice = suit_engine(work_of(recipe, checked.files, checked.tokenizer, workers))
+            modelled = work_of(recipe, checked.files, checked.tokenizer, workers)
+            processes = min(PROCESSES_PER_DEVICE, modelled.processors) if scheduler == "processes" else 1
+            choice = suit_engine(modelled._replace(processes=processes))
         options = workers, scheduler, slice_bytes, force, force_disk
         call = Call(recipe, folder, checked, choice, *options, progress, started, reuse)
         begin_writing()

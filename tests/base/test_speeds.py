@@ -153,7 +153,7 @@ def test_work_of_a_recipe(tmp_path):
     )
 
 
-@pytest.mark.parametrize(("scheduler", "asked"), [("threads", True), ("tcp://host:1", False)])
+@pytest.mark.parametrize(("scheduler", "asked"), [("threads", 1), ("processes", 2), ("tcp://host:1", 0)])
 def test_a_run_asks_for_its_work_and_reports_why(tmp_path, monkeypatch, scheduler, asked):
     from curation.base.engine import EngineChoice
     from curation.recipes.recipe import convert_recipe
@@ -168,7 +168,7 @@ def test_a_run_asks_for_its_work_and_reports_why(tmp_path, monkeypatch, schedule
     monkeypatch.setattr(runs, "drive", lambda call: {"engine_reason": call.choice.reason})
     recipe = convert_recipe({"input": [{"path": str(tmp_path / "a.jsonl")}], "output": {"formats": []}})
     result = runs.run(recipe, tmp_path / "out", scheduler=scheduler, workers=2, progress=False)
-    assert found == ([RunWork(160, ["write", "parse"], 2, [])] if asked else [])
+    assert found == ([RunWork(160, ["write", "parse"], 2, [], processes=asked)] if asked else [])
     reason = "auto: it is small" if asked else "auto: a GPU and cuDF are here"
     assert result.report["engine_reason"] == reason
 
