@@ -27,9 +27,9 @@ def hash_in_blocks(data, blocks, i, end):
     """Return the hash that `curation.kernels.stop_words.hash_listed` returns for data[i:end]."""
     state = np.uint64(end - i)
     while end - i > 8:
-        state = combine64(state, eight_bytes(data, blocks, i, end))
+        state = np.uint64(combine64(state, np.uint64(eight_bytes(data, blocks, i, end))))
         i += 8
-    return combine64(state, eight_bytes(data, blocks, i, end) & low_bytes(end - i))
+    return np.uint64(combine64(state, np.uint64(eight_bytes(data, blocks, i, end) & low_bytes(end - i))))
 
 
 @cuda.jit(device=True)
@@ -37,7 +37,7 @@ def note_word(word, number, row, keys, starts, shift, filters, ranks, seen, diff
     """Count a word by its hash, if list `number` has it."""
     if not may_have(word, number, filters):
         return
-    k = find(key_of(word, number), keys, starts, np.uint64(shift))
+    k = find(np.uint64(key_of(word, number)), keys, starts, np.uint64(shift))
     if k < 0:
         return
     cuda.atomic.add(occurrences, row, 1)
@@ -53,7 +53,7 @@ def note_ending(
 ):  # fmt: skip
     """Count the longest ending of a Korean word, if list `number` has it."""
     if endings.size > 0 and end - start > HANGUL_BYTES and 0xEA <= byte_at(data, end - HANGUL_BYTES) <= 0xED:
-        word = longest_ending(data, start, end, number, filters, endings)
+        word = np.uint64(longest_ending(data, start, end, number, filters, endings))
         note_word(word, number, row, keys, starts, shift, filters, ranks, seen, different, occurrences)
 
 
