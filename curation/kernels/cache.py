@@ -128,7 +128,7 @@ class KernelCache(NullCache):  # type: ignore[misc]
     def __init__(self, function: Callable[..., Any]) -> None:
         file = Path(function.__code__.co_filename)
         self.name = f"{file.stem}.{function.__qualname__}"
-        if file.parent.name == "gpu_pipeline":
+        if "gpu_pipeline" in (file.parent.name, file.parent.parent.name):
             self.name += f"-{GPU_KEY}"
 
     @property
