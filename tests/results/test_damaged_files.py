@@ -133,7 +133,8 @@ def commands(place: Place) -> Iterator[list[str]]:
             yield ["inspect", f"{folder}/{name}"]
 
 
-# Commands that read no file of a run, or read its `documents/` as any input; `ablate` needs more text than this run has.
+# Commands that read no file of a run, or read its `documents/` as any input. `ablate` needs more text than this run
+# has.
 OTHERS = {
     "ablate",
     "demo", "init", "import-config", "measure", "embed", "generate", "tokenize", "align", "train tokenizer",
