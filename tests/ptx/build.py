@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -63,7 +64,7 @@ def missing() -> str:
     """What keeps the executor from running on this machine; empty if nothing does."""
     if compiler() is None:
         return "a C compiler is not installed: install gcc or clang, or set CC"
-    if importlib.util.find_spec("numba_cuda") is None:
+    if "numba_cuda" not in sys.modules and importlib.util.find_spec("numba_cuda") is None:  # or a stand-in
         return "numba-cuda is not installed: pip install 'numba-cuda[cu13]<0.31'"
     return ""
 
