@@ -100,11 +100,7 @@ def replace_texts(text: pd.Series, parts: pd.Series, wanted: np.ndarray) -> pd.S
 
 def count_stop_words(text: pd.Series, table: StopWords, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     data, offsets, nulls = buffers_of(text)
-    different, occurrences = np.zeros(len(text), np.int64), np.zeros(len(text), np.int64)
-    numbers = numbers if nulls is None else np.where(nulls, numbers, stop_words.NO_LIST)
-    unicode = tables.load_tables()[:3]
-    stop_words.count_stop_words(data, offsets, numbers, *unicode, *table.arguments(), different, occurrences)
-    return different, occurrences
+    return table.count(data, offsets, numbers if nulls is None else np.where(nulls, numbers, stop_words.NO_LIST))
 
 
 def _measure_scratch(longest: int) -> tuple[np.ndarray, ...]:

@@ -7,7 +7,6 @@ also counts as its longest ending that the list has: `정부는` as `는`.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -45,10 +44,13 @@ class StopWords:
     ranks: np.ndarray
     endings: np.ndarray
 
-    def arguments(self) -> tuple[Any, ...]:
-        """Return the arguments of the loop `count_stop_words` after the tables of Unicode, up to `stamps`."""
-        stamps = np.zeros(len(self.keys), np.uint32)
-        return self.filters, self.keys, self.starts, self.shift, self.endings, stamps
+    def count(self, data: np.ndarray, offsets: np.ndarray, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return for each text how many different words of its list it has, and how many of its words are in the list;
+        int64. `numbers` (int32) has the list of each text, or NO_LIST."""
+        different, occurrences = np.zeros(len(numbers), np.int64), np.zeros(len(numbers), np.int64)
+        listed = self.filters, self.keys, self.starts, self.shift, self.endings, np.zeros(len(self.keys), np.uint32)
+        count_stop_words(data, offsets, numbers, *tables.load_tables()[:3], *listed, different, occurrences)
+        return different, occurrences
 
 
 @kernel

@@ -353,15 +353,11 @@ def count_stop_words(
 
 def _count_in_column(column: pa.ChunkedArray, table: StopWords, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return what `Engine.count_stop_words` returns, for a column on the host."""
-    from curation.kernels import stop_words
-
-    different, occurrences = np.zeros(len(column), np.int64), np.zeros(len(column), np.int64)
+    counts = np.zeros((2, len(column)), np.int64)
     for start, chunk in _chunks(column):
         rows = slice(start, start + len(chunk))
-        stop_words.count_stop_words(
-            *text_buffers(chunk), numbers[rows], *_spaces(), *table.arguments(), different[rows], occurrences[rows]
-        )
-    return different, occurrences
+        counts[:, rows] = table.count(*text_buffers(chunk), numbers[rows])
+    return counts[0], counts[1]
 
 
 @functools.cache
