@@ -7,6 +7,7 @@ the curated arm, the sign of each difference changes at the end. So the verdict 
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -140,8 +141,7 @@ class Experiment:
 
     def judge(self) -> dict[str, Any]:
         """Train and score the models of the arms. Return the rows and the verdict."""
-        draws = each(range(ARM_DRAWS), "training models of the arm", "model")
-        arm = np.mean([self._score(self.smaller.take(self._own(k), self.budget)) for k in draws], axis=0)
+        arm = self._arm
         control = self._row("shuffled words", TARGET, self._control(), flip=False)
         decides = self._row("curated", TARGET, arm)
         verdict = "blind" if control.value <= self.smallest else decides.verdict
@@ -168,7 +168,7 @@ class Experiment:
             placebos.append(np.array([self._score(self.larger.take(order, size)) for order in orders]))
             arms.append(np.mean([self._score(self.smaller.take(order, size)) for order in own], axis=0))
         placebos.append(self._placebos)
-        arms.append(np.mean([self._score(self.smaller.take(order, self.budget)) for order in own], axis=0))
+        arms.append(self._arm)
         _, lengths, sources = self._of(TARGET, arms[0])
         bits, own_bits = ([self._of(TARGET, found)[0] for found in models] for models in (placebos, arms))
         bases = [float(found.mean(axis=0).sum() / lengths.sum()) for found in bits]
@@ -200,6 +200,12 @@ class Experiment:
     def _placebos(self) -> np.ndarray:
         assert self.bits is not None, "score_placebos comes first"
         return self.bits
+
+    @cached_property
+    def _arm(self) -> np.ndarray:
+        """The bits under models of the smaller arm, the mean of its draws."""
+        draws = each(range(ARM_DRAWS), "training models of the arm", "model")
+        return np.asarray(np.mean([self._score(self.smaller.take(self._own(k), self.budget)) for k in draws], axis=0))
 
     def _score(self, texts: pa.LargeStringArray) -> np.ndarray:
         return ByteModel(texts).bits(self._scored) / UNITS
