@@ -30,12 +30,11 @@ HOST_RATES = {
     "encode": 271,
 }
 OTHER_RATE = 276  # intermediate files, digests, joining of tokens (benchmarks/LOG.md, profile of the whole job)
-# MB of text per second of one processor while a GPU computes: reading a file into memory, copying results into memory;
-# measured with one H100 (docs/gpu.md)
-FEED_RATES = {"parse": 600, "tokens": 1_900, "substring_dedup": 460}
-# The same for NFC of text in 22 languages: `normalize_spans`, which gets a 400th of the text; measured under load on a
-# machine without a GPU (2026-11-29)
-NFC_RATE = 11_600
+# MB of text per second of one processor while a GPU computes: reading a file into memory, NFC of text in 22 languages,
+# copying results into memory. That of "rewrite" is `normalize_spans`, which gets a 400th of the text, measured under
+# load on a machine without a GPU (2026-11-29); the others were measured with one H100, and include Python (docs/gpu.md)
+FEED_RATES = {"parse": 600, "rewrite": 11_600, "tokens": 1_900, "substring_dedup": 460}
+WITH_PYTHON = ("parse", "tokens", "substring_dedup")
 # MB of text per second of the kernels of one H200: the lower end of a model. tests/ptx/test_profile.py checks that
 # these are the numbers of tests/ptx/model.py
 DEVICE_RATES = {
@@ -67,7 +66,7 @@ BATCH_MILLISECONDS = {
     "substring_dedup": 2.62,
     "tokens": 1.76,
 }
-# Assumed: it brings the modelled times of steps without a rate in FEED_RATES near the calls on an H100 (docs/gpu.md).
+# Assumed: it brings the modelled times of steps that are not in WITH_PYTHON near the calls on an H100 (docs/gpu.md).
 # The times of Python in the model come from another machine, so no factor could be measured.
 PYTHON_FACTOR = 10
 # Most processes per GPU with `--scheduler processes`. Not measured. One process launches kernels one after the other,
@@ -206,7 +205,7 @@ def python_seconds(work: RunWork, steps: Sequence[str]) -> float:
     for step in steps:
         if step in BATCH_MILLISECONDS:
             batches = work.bytes / _step_bytes(step, work, steps)
-            factor = 1 if step in FEED_RATES else PYTHON_FACTOR
+            factor = 1 if step in WITH_PYTHON else PYTHON_FACTOR
             seconds += batches * factor * BATCH_MILLISECONDS[step] / 1e3
     return seconds
 
@@ -232,7 +231,6 @@ def engine_times(
     on_host = [step for step in (*work.steps, *work.on_host) if step not in on_device and step in HOST_RATES]
     rates_of_host = [OTHER_RATE, *(HOST_RATES[step] for step in on_host)]
     rates_of_host += [FEED_RATES[step] for step in on_device if step in FEED_RATES]
-    rates_of_host += [NFC_RATE] if "rewrite" in on_device else []
     rates_of_host += [] if "parse" in on_device else [HOST_RATES["read"]]
     host = sum(megabytes / rate for rate in rates_of_host) / speed.compute
     if not on_device:
