@@ -64,8 +64,8 @@ def _upload(data: np.ndarray) -> tuple[cp.ndarray, list[int]] | None:
     most = max(data.size // LINE_BYTES, LINES_AT_ONCE)
     try:
         text = upload(data)
-        count = int((text == NEWLINE).sum())
-        ends = cp.flatnonzero(text == NEWLINE)[most - 1 :: most] + 1 if count > most else cp.zeros(0, np.int64)
+        is_end = text == NEWLINE
+        ends = cp.flatnonzero(is_end)[most - 1 :: most] + 1 if int(is_end.sum()) > most else cp.zeros(0, np.int64)
     except MemoryError:  # of CuPy and RMM
         _warn_of_short_memory()
         return None

@@ -34,7 +34,7 @@ from gpu_pipeline.kernels import word_kernels as team
 from gpu_pipeline.memory.buffers import eight_byte_blocks
 
 OF_TOPS = tuple(f"top_{n}gram_characters" for n in (2, 3, 4))  # int64: they may exceed the bytes of the text
-LARGEST = 2**31 - 1  # int32: half as many bytes as int64 come to the host
+LARGEST = 2**31 - 1  # of int32, which is half as many bytes to copy to the host as int64
 OF_SYMBOLS = ("hash_signs", "ellipsis_characters", "ellipses", "symbols", "symbol_characters")
 # A batch takes about this much memory: masks, ranks and words of six bytes, and the measures of a document.
 BATCH_BYTES, ROW_BYTES = 10, 16 * NUM_MEASURES

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values of columns for rules: numbers, membership in a list, matches of a regular expression. Columns are on the host,
-except texts, which come to the host when a rule reads them."""
+"""Values of columns for rules: numbers, membership in a list, matches of a regular expression. Columns are on the host.
+Texts are copied to the host when a rule reads them."""
 
 from __future__ import annotations
 

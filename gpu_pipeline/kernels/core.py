@@ -5,7 +5,8 @@ The kernels share functions with the CPU's loops. A kernel has one thread per do
 otherwise. For n-grams, work is divided by bytes and words instead (`gpu_pipeline.functions.items`), so a long document
 does not slow one thread. `order` (int64) lists the rows longest first: the 32 threads of a warp have similar work, and
 long documents start first. The module imports neither cuDF nor CuPy, so machines without a GPU compile and link every
-kernel. The layout functions take NumPy and CuPy arrays."""
+kernel. The layout functions take NumPy and CuPy arrays.
+"""
 
 import threading
 from functools import cache

@@ -3,7 +3,8 @@
 
 Work is divided by bytes, words of 32 bytes and lines (`gpu_pipeline.functions.json_masks`). One thread per line reads
 only the bytes between the line's strings. The module imports neither cuDF nor CuPy. The layout function takes NumPy and
-CuPy arrays."""
+CuPy arrays.
+"""
 
 from typing import Any, NamedTuple
 

@@ -6,7 +6,8 @@ Each word of a mask (uint32) covers 32 bytes; the first word begins at byte `ori
 has all masks. Eight words are a *chunk*: 256 bytes of text. Sums are kept per chunk. A mask has a multiple of 32 words:
 each row of `planes` begins at a sector of memory, and each warp has work for all of its lanes. A *stop* is a bit of one
 mask, or a border of documents. `stop_before` and `stop_from` find the stop before or after a byte in constant time. So
-a long run of white space, tag or document does not slow one thread."""
+a long run of white space, tag or document does not slow one thread.
+"""
 
 from typing import Any, NamedTuple
 

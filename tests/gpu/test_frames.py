@@ -164,7 +164,7 @@ def test_columns(used, given):
 
 @pytest.mark.parametrize("lazy", [False, True])
 def test_measures(used, given, lazy):
-    """What `decide` needs of a frame comes to the host."""
+    """`decide` copies the columns that it needs to the host."""
     rules = [RULE, {"number": {"max": 4}}]
     measured = curation.measure(stand_ins.DataFrame(given), "words")
     measured = dd.from_pandas(measured, npartitions=2, sort=False) if lazy else measured

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where GPU tasks run, with made-up devices: processes per GPU, how much is worked on at a time, what is said."""
+"""Sessions of GPU tasks on made-up devices: processes per GPU, sizes of batches, and messages."""
 
 import os
 import pickle

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every engine replaces texts where it is told to, and keeps the others, their nulls and their index."""
+"""Each engine replaces the chosen texts. It keeps the other texts, the nulls and the index."""
 
 import random
 from types import ModuleType

@@ -209,7 +209,7 @@ class Filter(RowStage, frozen=True, kw_only=True, dict=True, tag="filter"):
         split: Split | None = None,
     ) -> dict[str, pa.ChunkedArray]:
         """Return the columns that the rules need. Among them are texts divided into words, for lists, and normalized
-        texts. Texts come to the host only if a rule reads them."""
+        texts. Texts are copied to the host only if a rule reads them."""
         columns = _columns(engine, frame, rules)
         if divides(self.words) and any(rule.looks_for_words(columns) for rule in rules):
             columns[DIVIDED[self.words]] = Texts(engine, lambda: self._divided(engine, frame[TEXT], split), len(frame))
