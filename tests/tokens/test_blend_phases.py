@@ -155,6 +155,8 @@ def test_a_run_writes_a_blend_per_phase(splits: dict[str, float], tmp_path: Path
     for name in sizes:
         row = next(line for line in shown if line[:1] == [name] and len(line) == 5)
         assert row[-1] == f"{stored['epochs'][name]:.2f}"
+    page = (tmp_path / "out/report.html").read_text()
+    assert "<h3>Phases of training</h3>" in page and f"<td>{stored['epochs']['web']:.2f}</td></tr>" in page
 
 
 def test_the_files_of_a_moved_run_are_rewritten(tmp_path: Path):
@@ -168,6 +170,7 @@ def test_the_files_of_a_moved_run_are_rewritten(tmp_path: Path):
 def test_without_phases_nothing_is_added(tmp_path: Path):
     report = run_phases(tmp_path, {}, phases=[])
     assert "phases" not in report
+    assert "Phases of training" not in (tmp_path / "out/report.html").read_text()
     assert {path.name for path in (tmp_path / "out" / META).iterdir()} == {
         "manifest.json", "blend.txt", "nemo.yaml", "README.txt",
     }  # fmt: skip
