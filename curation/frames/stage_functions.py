@@ -783,8 +783,8 @@ def mix(
     per: str = "",
     text_column: str = "text",
 ) -> AnyFrame:
-    """Return rows drawn by weights: some rows of large groups, and rows of small groups several times. With `curve`,
-    return rows as often as their rank in `column` says.
+    """Return rows drawn by weights: some rows of large groups, and rows of small groups several times. With
+    `curve`, return rows as often as their rank in `column` says.
 
     weights              name of a group -> its share of the result; divided by their sum. Documents of other groups are
                          removed. Or a whole `curation.Mix` in place of the keywords, which are its fields

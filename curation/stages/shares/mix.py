@@ -85,8 +85,8 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
 
     finds_duplicates: ClassVar[bool] = False
     function: ClassVar[Function] = Function(
-        """Return rows drawn by weights: some rows of large groups, and rows of small groups several times. With `curve`,
-        return rows as often as their rank in `column` says.
+        """Return rows drawn by weights: some rows of large groups, and rows of small groups several times. With
+        `curve`, return rows as often as their rank in `column` says.
 
         Copies of a row follow it. On a Dask frame the call itself computes 16 to 24 bytes per row; the rows stay lazy.
 
