@@ -256,7 +256,7 @@ def test_a_killed_run_continues_to_the_same_bytes(tmp_path: Path, monkeypatch: p
         ({"column": "text"}, "curve needs column, the name of a column of numbers, not 'text'"),
         ({"per": "text"}, "per must be source, or a column other than 'text' whose values repeat"),
         ({"per": "score"}, "per must be source, or a column other than 'score' whose values repeat"),
-        ({"by": "kind"}, "by is for weights. To rank the documents of each kind apart, give per: kind"),
+        ({"by": "kind"}, "by is for weights. To rank the documents of each kind, give per: kind"),
         ({"weights": {"a": 1}}, "curve determines how often documents are written. Leave weights out, or curve"),
         ({"temperature": 2}, "Leave temperature out, or curve"),
         ({"documents": 2}, "Leave documents out, or curve"),

@@ -70,7 +70,7 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
                 numbers in `column`, and writes the highest 5 % seven times, the others once
     column      with a curve: column with the numbers, compared as float64
     per         with a curve: rank the documents of each `source` (input), or of each value of a column, such as
-                `language`, apart; default: all documents together
+                `language`, separately; default: all documents together
 
     Give `documents` or `tokens`. Without both, as many documents are drawn as the weights allow without repeats. A
     group of n documents with a quota of q documents has each document floor(q / n) times. The q mod n documents with
@@ -158,7 +158,7 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
             if getattr(self, name):
                 raise ValueError(f"curve determines how often documents are written. Leave {name} out, or curve")
         if self.by != SOURCE:
-            raise ValueError(f"by is for weights. To rank the documents of each {self.by} apart, give per: {self.by}")
+            raise ValueError(f"by is for weights. To rank the documents of each {self.by}, give per: {self.by}")
         if self.column in ("", TEXT, ID):
             raise ValueError(f"curve needs column, the name of a column of numbers, not {self.column!r}")
         if self.per in (TEXT, ID, self.column):
@@ -170,7 +170,7 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
 
     @property
     def _is_divided(self) -> bool:
-        """Whether the documents of each value of a column are ranked apart, which may be many."""
+        """Whether the documents of each value of a column are ranked separately, which may be many."""
         return self.per not in ("", SOURCE)
 
     @property
