@@ -206,4 +206,4 @@ def test_each_function_on_frames_is_tried():
     """A new function on frames is added to this file."""
     homes = [name for name in curation._HOMES if name.startswith("curation.frames.")]
     public = {name for home in (*homes, "curation.tools.graphs") for name in curation._HOMES[home] if name.islower()}
-    assert public - {"read"} == {*LAZY, *IN_MEMORY, *NO_FRAMES} - {"text_column", "pairs", "groups"}
+    assert public - {"read"} == {*LAZY, *IN_MEMORY, *NO_FRAMES} - {"text_column", "pairs", "groups", "mix by a curve"}
