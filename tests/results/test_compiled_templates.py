@@ -18,7 +18,12 @@ def compiled(monkeypatch) -> list[str]:
     rendering._environment.cache_clear()
     made, names = rendering._environment(), []
     compile_ = made.compile
-    monkeypatch.setattr(made, "compile", lambda source, name, *rest: names.append(name) or compile_(source, name, *rest))
+
+    def compile_one(source, name, *rest):
+        names.append(name)
+        return compile_(source, name, *rest)
+
+    monkeypatch.setattr(made, "compile", compile_one)
     made.get_template("card.html")
     return names
 
