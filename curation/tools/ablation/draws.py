@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from curation.base.arrays import seeded_hashes
-from curation.tools.ablation.documents import SOURCE, texts_of
+from curation.tools.ablation.documents import sources_of, texts_of
 
 SHUFFLED = 0.3  # share of the words of the positive control that change their places
 
@@ -20,7 +20,7 @@ class Documents:
     def __init__(self, table: pa.Table) -> None:
         self.texts = texts_of(table)
         self.sizes = np.asarray(pc.binary_length(self.texts).to_numpy(), np.int64)
-        self.sources = np.array(table.column(SOURCE).to_pylist(), object).astype(str)
+        self.sources = sources_of(table)
 
     @property
     def bytes(self) -> int:

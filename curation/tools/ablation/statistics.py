@@ -111,11 +111,8 @@ def _merged(sources: np.ndarray) -> np.ndarray:
     """Return the sources numbered from 0, with one number for all that have a single text."""
     _, numbers, counts = np.unique(sources, return_inverse=True, return_counts=True)
     alone = counts[numbers] == 1
-    if alone.sum() == 1:  # with no other: it joins the first source
-        return np.unique(np.where(alone, numbers[~alone][0] if len(numbers) > 1 else 0, numbers), return_inverse=True)[
-            1
-        ]
-    return np.unique(np.where(alone, -1, numbers), return_inverse=True)[1]
+    joined = numbers[~alone][0] if alone.sum() == 1 < len(numbers) else -1  # one text joins the first source
+    return np.unique(np.where(alone, joined, numbers), return_inverse=True)[1]
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
