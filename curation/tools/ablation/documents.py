@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The documents of the two arms of an ablation, paired: those with the smallest hashes of a key, so that all of both
-inputs may be larger than the memory.
+"""The documents of both arms of an ablation. The inputs may be larger than the memory: the documents with the smallest
+keys are a random sample.
 
-The key of a document is its position (`doc`) if the curated arm is a finished run; otherwise its id if both inputs have
-ids, or its text. Documents with one key are paired. They are in the sample of both arms, or of none.
+A key is a hash: of the position (`doc`) if the curated arm is a finished run, otherwise of the id if both inputs have
+ids, or else of the text. So the samples of both arms have the same documents, unless curation removed them.
 """
 
 from __future__ import annotations

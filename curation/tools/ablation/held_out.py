@@ -109,7 +109,7 @@ def _check(target: HeldOutTexts) -> None:
 
 
 def _chosen(table: pa.Table, count: int) -> pa.Table:
-    """Return at most `count` rows, as equal a number of each source as there are, chosen by hashes of keys."""
+    """Return at most `count` rows, chosen by hashes of keys, with numbers per source as equal as possible."""
     sources = np.unique(sources_of(table), return_inverse=True)[1]
     order = np.lexsort((seeded_hashes(table.column(KEY).to_numpy(), 1), sources))
     starts = np.searchsorted(sources[order], sources[order])
