@@ -90,7 +90,10 @@ def ablation_page(found: Any) -> str:
         "detectable": f"{found.detectable:.2%}", "smallest": f"{smallest:.1%}",
         "arms": forest(arms, smallest), "sources": forest(found.sources, smallest) if found.sources else None,
         "kinds": forest(found.kinds, smallest), "stages": forest(found.stages, smallest) if found.stages else None,
-        "curve": curve_of(found.budgets), "worth": worth_line(found.budgets),
-        "trend": found.budgets.trend.text, "width": WIDTH, "height": CURVE_HEIGHT,
+        "models": forest(found.models, smallest) if found.models else None, "width": WIDTH, "height": CURVE_HEIGHT,
     }  # fmt: skip
+    if found.budgets is not None:
+        content |= {
+            "curve": curve_of(found.budgets), "worth": worth_line(found.budgets), "trend": found.budgets.trend.text,
+        }  # fmt: skip
     return rendered("ablation.html", content)

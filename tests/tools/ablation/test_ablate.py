@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +14,14 @@ import pyarrow as pa
 import pytest
 
 import curation
-from curation.base.errors import InputError, RecipeError
+from curation.base.errors import EngineError, InputError, OutputError, RecipeError
 from curation.cli import main
 from curation.tools.ablation import held_out as parts
 from curation.tools.ablation.documents import Pair
 from curation.tools.ablation.draws import Documents, shuffled
 from curation.tools.ablation.efficiency import Curve, fit_curve, slope_weights, worth_of
 from curation.tools.ablation.experiment import Row, is_shift
+from curation.tools.ablation.learner import ByteLearner
 from tests.corpus import real_pieces
 from tests.menus import write_ablation
 from tests.scripts.ablate_truth import Pool, table_of, verdict_of
@@ -121,8 +124,61 @@ def test_an_ablation_of_a_run(files: Path, tmp_path: Path, capsys: pytest.Captur
     assert "plan.json exists already" in capsys.readouterr().err
 
 
+def test_a_killed_ablation_goes_on(
+    files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    words = ["ablate", str(files / "crawl.jsonl"), str(files / "run"), "--held-out", *held(files), "-o"]
+    trained: list[int] = []
+    bits = ByteLearner.bits
+
+    def counted(*arguments: Any) -> np.ndarray:
+        if len(trained) == stop_at:
+            raise KeyboardInterrupt
+        trained.append(1)
+        return bits(*arguments)
+
+    def not_again(*arguments: Any) -> None:
+        raise AssertionError("leaks are looked for again")
+
+    monkeypatch.setattr(ByteLearner, "bits", counted)
+    stop_at = -1
+    assert main([*words, str(tmp_path / "whole")]) == 0
+    all_models = len(trained)
+    stop_at = 20 + all_models
+    with suppress(KeyboardInterrupt):
+        main([*words, str(tmp_path / "killed")])
+    assert len(trained) == stop_at and not (tmp_path / "killed/ablation.json").exists()
+    stop_at = -1
+    monkeypatch.setattr(parts, "has_leak", not_again)
+    capsys.readouterr()
+    assert main([*words, str(tmp_path / "killed")]) == 0
+    assert len(trained) == 2 * all_models
+    assert f"resumed: 20 models in {tmp_path / 'killed'} will not be trained again\n" in capsys.readouterr().out
+    for name in ("plan.json", "ablation.json", "ablation.html"):
+        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    some = sorted((tmp_path / "killed/models").glob("bits-*"))
+    assert len(some) == all_models
+    some[7].write_bytes(some[7].read_bytes()[:-9])
+    assert main([*words, str(tmp_path / "killed")]) == 1
+    assert f"{some[7]} is damaged: " in (error := capsys.readouterr().err) and "Delete it, and the same" in error
+    monkeypatch.undo()
+    other = ["--seed", "1", "--smallest-effect", "0.9"]  # blind, so nothing more is asked
+    assert main([*words, str(tmp_path / "killed"), *other, "--force"]) == 4
+    assert not {path.name for path in some} & {path.name for path in some[0].parent.iterdir()}
+
+
+def test_the_library_goes_on_too(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    found = ablate(files, output=tmp_path / "out")
+    assert json.loads((tmp_path / "out/ablation.json").read_bytes())["line"] == found.line
+    monkeypatch.delattr(ByteLearner, "bits")
+    assert ablate(files, output=str(tmp_path / "out")).line == found.line
+    with pytest.raises(OutputError, match=r"plan\.json exists already"):
+        ablate(files, output=tmp_path / "out", placebos=9)
+
+
 @pytest.mark.parametrize(
-    ("verdict", "code"), [("better", 0), ("no difference", 0), ("undecided", 4), ("blind", 4), ("worse", 5)]
+    ("verdict", "code"),
+    [("better", 0), ("no difference", 0), ("undecided", 4), ("blind", 4), ("unstable", 4), ("worse", 5)],
 )
 def test_exit_codes(verdict: str, code: int):
     from curation.cli.ablating import exit_code
@@ -146,6 +202,14 @@ def test_wrong_settings(files: Path):
     ):
         with pytest.raises(RecipeError, match=message):
             ablate(files, **settings)
+
+
+def test_the_tier_gpu_names_what_is_missing(files: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    for name in ("transformer", "transformer_training"):
+        monkeypatch.delitem(sys.modules, f"curation.tools.ablation.{name}", raising=False)
+    with pytest.raises(EngineError, match=r"^the tier gpu needs PyTorch \(.*\[torch\]"):
+        ablate(files, tier="gpu")
 
 
 def test_wrong_inputs(files: Path, tmp_path: Path):
