@@ -63,7 +63,7 @@ def ablate(options: argparse.Namespace) -> int:
     with shown_by(console.progress()):
         plan = prepare(
             entry(options.raw), options.curated if _is_run(options.curated) else entry(options.curated),
-            [entry(path) for path in options.held_out], placebos=0, output=options.output,
+            [entry(path) for path in options.held_out], placebos=0, folder=options.output,
             **{name: getattr(options, name) for name in names},
         )  # fmt: skip
         trained = plan.store.begin(plan.plan, options.force)

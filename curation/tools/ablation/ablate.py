@@ -54,7 +54,7 @@ def ablate(
     placebos: int = 0,
     smallest_effect: float = 0.005,
     seed: int = 0,
-    output: str | os.PathLike[str] = "",
+    folder: str | os.PathLike[str] = "",
 ) -> Ablation:
     """Return whether curated text trains a better model than raw text of the same size, by the bits per byte of
     held-out text under models of both (docs/ablate.md).
@@ -71,41 +71,41 @@ def ablate(
     placebos   number of random removals of the same size, at least 8; 0: 16, of the tier `gpu` 8
     smallest_effect  smallest difference of interest, as a share of the bits
     seed       of all random choices, 0 or more
-    output     folder for the plan, the result, and the bits of each trained model: after a killed call, the same call
-               goes on from there. "": nothing is written
+    folder     gets the plan, the result and the bits of each trained model. After a killed call, the same call goes on
+               from there. "": nothing is written
 
     Hashes decide what is drawn, so every machine finds the same; last digits of the tier `gpu` depend on the device.
-    Memory: 16 times the budget of the tier, and 60 times while a model is trained.
+    Memory: 16 times the budget of the tier (`gpu`: 4 times the largest), and 60 times while a model of bytes is trained.
 
         >>> import curation
         >>> curation.ablate("crawl.jsonl", "clean.jsonl", held_out="target/*.jsonl").verdict
         'better'
 
-    RecipeError: wrong settings. EngineError: the tier `gpu` without PyTorch or a GPU. OutputError: `output` has another
+    RecipeError: wrong settings. EngineError: the tier `gpu` without PyTorch or a GPU. OutputError: `folder` has another
     plan. InputError: arms without a common document, a run over another input, too few held-out
     texts, or an arm of less than 100,000 bytes.
     """
     plan = prepare(
         raw, curated, held_out, tier=tier, source_column=source_column, placebos=placebos,
-        smallest_effect=smallest_effect, seed=seed, output=output,
+        smallest_effect=smallest_effect, seed=seed, folder=folder,
     )  # fmt: skip
     plan.store.begin(plan.plan)
     found = conclude(plan)
-    if os.fspath(output):
-        found.save(output)
+    if os.fspath(folder):
+        found.save(folder)
     return found
 
 
 def prepare(
     raw: Any, curated: Any, held_out: Any, *, tier: str, source_column: str, placebos: int, smallest_effect: float,
-    seed: int, output: str | os.PathLike[str] = "",
+    seed: int, folder: str | os.PathLike[str] = "",
 ) -> Plan:  # fmt: skip
     """Check the arguments of `ablate`, read the texts, and return the experiments with their plan."""
     check_types(
         "ablate",
         {
             "tier": (tier, str), "source_column": (source_column, str), "placebos": (placebos, int),
-            "smallest_effect": (smallest_effect, float), "seed": (seed, int), "output": (output, str),
+            "smallest_effect": (smallest_effect, float), "seed": (seed, int), "folder": (folder, str),
         },
     )  # fmt: skip
     if tier not in TIERS:
@@ -118,7 +118,7 @@ def prepare(
     if seed < 0:
         raise RecipeError(f"seed must be 0 or more, not {seed}")
     learners = _transformers() if tier == GPU else [(ByteLearner, TIERS[tier].budget)]
-    store, size = Store(output), TIERS[tier].sample * learners[-1][1]
+    store, size = Store(folder), TIERS[tier].sample * learners[-1][1]
     pair, raw_like, curated_like = split_off(read_pair(raw, curated, size, seed))
     found = clean(read_texts(held_out, "held_out", source_column), raw_like, curated_like, pair, store)
     return plan_of(
@@ -146,7 +146,10 @@ def plan_of(experiments: list[Experiment], store: Store) -> Plan:
     """Return the plan of experiments with the same texts; the last decides."""
     plan = experiments[-1].plan
     if len(experiments) > 1:
-        models = [experiment.learner.plan | {"budget_bytes": experiment.budget} for experiment in experiments]
+        models = [
+            {"name": experiment.learner.name, **experiment.learner.plan, "budget_bytes": experiment.budget}
+            for experiment in experiments
+        ]
         plan = plan | {
             "verdicts": [*VERDICTS, UNSTABLE], "models": models, "note": "this tier has not run on a GPU yet",
             "model": "transformers over bytes; the largest decides",

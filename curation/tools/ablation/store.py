@@ -80,7 +80,7 @@ class Store:
 
 def _read(path: Path) -> np.ndarray:
     try:
-        with np.load(path, allow_pickle=False) as found:  # a zip file, which has checksums
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as found:  # a zip file, which has checksums
             return np.asarray(found["arr_0"])
     except FAULTS as error:
         raise IntegrityError(f"{path} is damaged: {error}. {AGAIN}") from None

@@ -60,8 +60,10 @@ class Layer(nn.Module):
         rows, tokens, width = vectors.shape
         parts = self.attention(self.before_attention(vectors)).view(rows, tokens, 3, self.heads, -1)
         queries, keys, values = parts.permute(2, 0, 3, 1, 4)
-        queries, keys = (_turned(functional.rms_norm(part, part.shape[-1:]), turns) for part in (queries, keys))
-        found = functional.scaled_dot_product_attention(queries, keys.to(queries.dtype), values, is_causal=True)
+        queries, keys = (
+            _turned(functional.rms_norm(part, part.shape[-1:]), turns).to(values.dtype) for part in (queries, keys)
+        )
+        found = functional.scaled_dot_product_attention(queries, keys, values, is_causal=True)
         vectors = vectors + self.attended(found.transpose(1, 2).reshape(rows, tokens, width))
         return vectors + self.narrow(functional.gelu(self.wide(self.before_maps(vectors))))
 

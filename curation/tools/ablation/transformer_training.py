@@ -109,6 +109,8 @@ def train(texts: pa.LargeStringArray, settings: Settings, seed: int, device: str
     first = _resume(state, model, optimizer, mean, device) if state is not None else 0
     model.train()
     clock = Every(SAVE_SECONDS)
+    if state is not None:
+        sweep_dead(state)
     for step in each(range(first, steps), f"training a model of {settings.size.parameters:,} parameters", "step"):
         batch = torch.from_numpy(ids[order[step * settings.batch : (step + 1) * settings.batch]].astype(np.int64))
         optimizer.param_groups[0]["lr"] = settings.rate * rate_at(step, steps)
@@ -122,7 +124,6 @@ def train(texts: pa.LargeStringArray, settings: Settings, seed: int, device: str
             for name, weights in model.named_parameters():
                 mean[name].lerp_(weights.detach(), 1 / (chosen.index(step) + 1))
         if state is not None and clock.is_due():
-            sweep_dead(state)
             with commit(state) as temporary:
                 torch.save(saved | {"optimizer": optimizer.state_dict(), "step": step + 1}, temporary)
     model.load_state_dict(mean)

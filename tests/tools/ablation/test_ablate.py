@@ -22,6 +22,7 @@ from curation.tools.ablation.draws import Documents, shuffled
 from curation.tools.ablation.efficiency import Curve, fit_curve, slope_weights, worth_of
 from curation.tools.ablation.experiment import Row, is_shift
 from curation.tools.ablation.learner import ByteLearner
+from curation.tools.ablation.store import Store
 from tests.corpus import real_pieces
 from tests.menus import write_ablation
 from tests.scripts.ablate_truth import Pool, table_of, verdict_of
@@ -128,6 +129,7 @@ def test_a_killed_ablation_goes_on(
     files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     words = ["ablate", str(files / "crawl.jsonl"), str(files / "run"), "--held-out", *held(files), "-o"]
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
     trained: list[int] = []
     bits = ByteLearner.bits
 
@@ -137,43 +139,45 @@ def test_a_killed_ablation_goes_on(
         trained.append(1)
         return bits(*arguments)
 
-    def not_again(*arguments: Any) -> None:
-        raise AssertionError("leaks are looked for again")
-
     monkeypatch.setattr(ByteLearner, "bits", counted)
     stop_at = -1
-    assert main([*words, str(tmp_path / "whole")]) == 0
-    all_models = len(trained)
-    stop_at = 20 + all_models
+    found = ablate(files, folder=whole)
+    models = len(trained)
+    stop_at = models + 20
     with suppress(KeyboardInterrupt):
-        main([*words, str(tmp_path / "killed")])
-    assert len(trained) == stop_at and not (tmp_path / "killed/ablation.json").exists()
+        main([*words, str(killed)])
+    assert len(trained) == models + 20 and not (killed / "ablation.json").exists()
     stop_at = -1
-    monkeypatch.setattr(parts, "has_leak", not_again)
+    monkeypatch.delattr(parts, "has_leak")  # the leaks that it found are stored
     capsys.readouterr()
-    assert main([*words, str(tmp_path / "killed")]) == 0
-    assert len(trained) == 2 * all_models
-    assert f"resumed: 20 models in {tmp_path / 'killed'} will not be trained again\n" in capsys.readouterr().out
+    assert main([*words, str(killed)]) == 0
+    assert f"resumed: 20 models in {killed} will not be trained again\n" in capsys.readouterr().out
+    assert len(trained) == 2 * models
     for name in ("plan.json", "ablation.json", "ablation.html"):
-        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
-    some = sorted((tmp_path / "killed/models").glob("bits-*"))
-    assert len(some) == all_models
-    some[7].write_bytes(some[7].read_bytes()[:-9])
-    assert main([*words, str(tmp_path / "killed")]) == 1
-    assert f"{some[7]} is damaged: " in (error := capsys.readouterr().err) and "Delete it, and the same" in error
-    monkeypatch.undo()
-    other = ["--seed", "1", "--smallest-effect", "0.9"]  # blind, so nothing more is asked
-    assert main([*words, str(tmp_path / "killed"), *other, "--force"]) == 4
-    assert not {path.name for path in some} & {path.name for path in some[0].parent.iterdir()}
-
-
-def test_the_library_goes_on_too(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    found = ablate(files, output=tmp_path / "out")
-    assert json.loads((tmp_path / "out/ablation.json").read_bytes())["line"] == found.line
-    monkeypatch.delattr(ByteLearner, "bits")
-    assert ablate(files, output=str(tmp_path / "out")).line == found.line
+        assert (killed / name).read_bytes() == (whole / name).read_bytes()
+    assert json.loads((whole / "ablation.json").read_bytes())["line"] == found.line
+    some = min(path for path in (killed / "models").iterdir() if path.name.startswith("bits-"))
+    some.write_bytes(some.read_bytes()[:-9])
+    assert main([*words, str(killed)]) == 1
+    error = capsys.readouterr().err
+    assert f"{some} is damaged: " in error and "Delete it, and the same command makes it again" in error
     with pytest.raises(OutputError, match=r"plan\.json exists already"):
-        ablate(files, output=tmp_path / "out", placebos=9)
+        ablate(files, folder=killed, placebos=9)
+
+
+def test_another_plan_deletes_the_models_of_the_first(tmp_path: Path):
+    def bits(store: Store, value: int) -> list[int]:
+        return store.get("bits", b"key", lambda _: np.array([value])).tolist()
+
+    early = Store(tmp_path / "out")
+    assert bits(early, 1) == [1] and not (tmp_path / "out").exists()
+    assert early.begin({"seed": 1}) == 1
+    assert bits(early, 2) == bits(Store(tmp_path / "out"), 2) == [1]
+    with pytest.raises(OutputError, match=r"plan\.json exists already"):
+        Store(tmp_path / "out").begin({"seed": 2})
+    other = Store(tmp_path / "out")
+    assert other.begin({"seed": 2}, force=True) == 0 and bits(other, 2) == [2]
+    assert bits(Store(), 3) == [3]
 
 
 @pytest.mark.parametrize(
