@@ -75,7 +75,7 @@ def ablate(
                from there. "": nothing is written
 
     Hashes decide what is drawn, so every machine finds the same; last digits of the tier `gpu` depend on the device.
-    Memory: 16 times the budget of the tier (`gpu`: 4 times the largest), and 60 times while a model of bytes is trained.
+    Memory of models of bytes: 16 times the budget of the tier, and 60 times while one is trained.
 
         >>> import curation
         >>> curation.ablate("crawl.jsonl", "clean.jsonl", held_out="target/*.jsonl").verdict
