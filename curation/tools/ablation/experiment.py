@@ -138,7 +138,7 @@ class Experiment:
 
     def score_placebos(self) -> float:
         """Train and score the models of placebos. Return the minimum detectable effect, as a share of their bits."""
-        draws = each(range(self.count), f"training models of placebos ({self.learner.name})", "model")
+        draws = each(range(self.count), "training models of placebos", "model")
         self.bits = np.array([self._score(self._placebo(k), k) for k in draws])
         placebos, sizes, sources = self._of(TARGET, self.bits)
         found = compare_placebos(placebos, sizes, sources)
@@ -213,7 +213,7 @@ class Experiment:
     @cached_property
     def _arm(self) -> np.ndarray:
         """The bits under models of the smaller arm, the mean of its draws."""
-        draws = each(range(self.learner.arm_draws), f"training models of the arm ({self.learner.name})", "model")
+        draws = each(range(self.learner.arm_draws), "training models of the arm", "model")
         first = self.count + self.learner.whole_draws
         return self._mean(self._score(self.smaller.take(self._own(k), self.budget), first + k) for k in draws)
 

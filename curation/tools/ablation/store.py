@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from curation.base.system.files import (
 )
 
 PLAN, CONTENT, PAGE, MODELS = "plan.json", "ablation.json", "ablation.html", "models"
+STORED = re.compile(r"(bits|leaks)-[0-9a-f]{32}\.(npz|pt)")  # names in MODELS
 AGAIN = "Delete it, and the same command makes it again"
 
 
@@ -94,8 +96,10 @@ def write_plan(folder: str | os.PathLike[str], plan: dict[str, Any], force: bool
     for name in (CONTENT, PAGE):
         check_new(path / name, force or (path / PLAN).exists())
     make_folder(path)
-    if not (path / PLAN).exists() or (path / PLAN).read_bytes() != text:
-        remove(path / MODELS)
+    if (path / PLAN).exists() and (path / PLAN).read_bytes() != text:
+        for file in (path / MODELS).glob("*"):
+            if STORED.fullmatch(file.name):
+                remove(file)
     with commit(path / PLAN) as temporary:
         temporary.write_bytes(text)
     return path

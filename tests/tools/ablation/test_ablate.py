@@ -125,6 +125,7 @@ def test_an_ablation_of_a_run(files: Path, tmp_path: Path, capsys: pytest.Captur
     assert "plan.json exists already" in capsys.readouterr().err
 
 
+@pytest.mark.slow("a killed ablation goes on with the same command, and ends with the same files")
 def test_a_killed_ablation_goes_on(
     files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
@@ -175,8 +176,10 @@ def test_another_plan_deletes_the_models_of_the_first(tmp_path: Path):
     assert bits(early, 2) == bits(Store(tmp_path / "out"), 2) == [1]
     with pytest.raises(OutputError, match=r"plan\.json exists already"):
         Store(tmp_path / "out").begin({"seed": 2})
+    (tmp_path / "out/models/mine.pt").write_bytes(b"not deleted")
     other = Store(tmp_path / "out")
     assert other.begin({"seed": 2}, force=True) == 0 and bits(other, 2) == [2]
+    assert (tmp_path / "out/models/mine.pt").exists()
     assert bits(Store(), 3) == [3]
 
 
