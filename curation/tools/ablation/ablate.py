@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from curation.base.errors import EngineError, RecipeError, installation, nearest
@@ -82,8 +83,8 @@ def ablate(
         'better'
 
     RecipeError: wrong settings. EngineError: the tier `gpu` without PyTorch or a GPU. OutputError: `folder` has another
-    plan. InputError: arms without a common document, a run over another input, too few held-out
-    texts, or an arm of less than 100,000 bytes.
+    plan. InputError: arms without a common document, a run over another input, too few held-out texts, or an arm of
+    less than 100,000 bytes. IntegrityError: a damaged file in `folder`.
     """
     plan = prepare(
         raw, curated, held_out, tier=tier, source_column=source_column, placebos=placebos,
@@ -135,10 +136,10 @@ def prepare(
 
 def _transformers() -> Sequence[tuple[Any, int]]:
     """Return the learners of the tier `gpu` with the bytes of their training texts. EngineError: no PyTorch or GPU."""
-    try:
-        from curation.tools.ablation.transformer_training import learners, need_cuda
-    except ImportError as error:
-        raise EngineError(f"the tier gpu needs PyTorch ({error}); {installation('torch')}") from None
+    if find_spec("torch") is None:
+        raise EngineError(f"the tier gpu needs PyTorch, which is not installed here. {installation('torch')}")
+    from curation.tools.ablation.transformer_training import learners, need_cuda
+
     return learners(need_cuda())
 
 
@@ -184,6 +185,6 @@ def conclude(plan: Plan, note: Callable[[str], object] = str) -> Ablation:
 
 
 def verdict_of(verdicts: Sequence[str]) -> str:
-    """Return the verdict of models of several sizes: that of the last, but `unstable` if two others are opposite and
-    the last is not blind."""
+    """Return the verdict of models of several sizes, the largest last: `unstable` if two are opposite and the largest
+    are not blind, else the verdict of the largest."""
     return UNSTABLE if {*verdicts} >= OPPOSITE and verdicts[-1] != "blind" else verdicts[-1]

@@ -25,7 +25,7 @@ class Ablation(NamedTuple):
                 words. Of the tier `gpu` also `unstable`: models of one size say better, and of another worse
     curated     the row that decides: curated text against placebos, by the held-out target
     detectable  minimum detectable effect: a curated text better by this share is found in 80 % of outcomes
-    needed      if undecided: how many times as much text would decide, if the difference stays
+    needed      if undecided: how many times as much text would decide, if the difference stays; 0 of the tier `gpu`
     control     shuffled words against the same text: `blind` if they cost no more than the smallest effect
     everything  the larger arm without any removal against placebos: what the shares of sources alone change
     kinds       curated text by each kind of held-out text: `target`, `raw-like`, `curated-like`
