@@ -106,7 +106,7 @@ def train(texts: pa.LargeStringArray, settings: Settings, seed: int, device: str
     mean = {name: torch.zeros_like(weights) for name, weights in model.named_parameters()}
     saved = {"model": model.state_dict(), "mean": mean}
     chosen = _chosen_steps(steps)
-    first = _resume(state, model, optimizer, mean, device) if state is not None else 0
+    first = _resume(state, model, optimizer, mean) if state is not None else 0
     model.train()
     clock = Every(SAVE_SECONDS)
     if state is not None:
@@ -145,14 +145,12 @@ def _chosen_steps(steps: int) -> list[int]:
     return [step for k in reversed(range(AVERAGED)) if (step := steps - 1 - k * apart) >= 0]
 
 
-def _resume(
-    state: Path, model: Transformer, optimizer: torch.optim.Optimizer, mean: dict[str, torch.Tensor], device: str
-) -> int:
+def _resume(state: Path, model: Transformer, optimizer: torch.optim.Optimizer, mean: dict[str, torch.Tensor]) -> int:
     """Restore a stored training, if there is one, and return its next step."""
     if not state.is_file():
         return 0
     try:
-        found = torch.load(state, map_location=device, weights_only=True)
+        found = torch.load(state, map_location="cpu", weights_only=True)
         model.load_state_dict(found["model"])
         optimizer.load_state_dict(found["optimizer"])
         for name, weights in found["mean"].items():
