@@ -58,7 +58,7 @@ def test_sizes_count_all_parameters():
             size.parameters
         )
     assert [round(size.parameters / 1e6) for size in SIZES.values()] == [4, 10, 19]
-    assert [settings.rate for settings in LADDER.values()] == [0.0141, 0.0104, 0.0083]
+    assert [settings.rate for settings in LADDER.values()] == [0.0035, 0.0026, 0.0021]
 
 
 def test_no_token_sees_a_later_one():
