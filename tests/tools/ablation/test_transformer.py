@@ -58,7 +58,7 @@ def test_sizes_count_all_parameters():
             size.parameters
         )
     assert [round(size.parameters / 1e6) for size in SIZES.values()] == [4, 10, 19]
-    assert [settings.rate for settings in LADDER.values()] == [0.0035, 0.0026, 0.0021]
+    assert [settings.rate for settings in LADDER.values()] == [0.0018, 0.0013, 0.001]
 
 
 def test_no_token_sees_a_later_one():
