@@ -13,7 +13,7 @@ from curation.cli.execution import prepare_memory
 from curation.cli.options import LOGGING, READING, share
 from curation.cli.parsing import Command, Parser, add, whole_number
 
-TIERS = ("seconds", "minutes")
+TIERS = ("seconds", "minutes", "gpu")
 UNDECIDED, WORSE = 4, 5  # exit codes
 CODES = {"better": 0, "no difference": 0, "worse": WORSE}
 
@@ -33,7 +33,7 @@ def _add_ablate(parser: Parser) -> None:
     )
     add(
         parser, "--tier", choices=TIERS, noun="tier", default="seconds", metavar="TIER",
-        help="train on 2 MB (seconds; default) or 20 MB (minutes)",
+        help="train models of bytes on 2 MB (seconds; default) or 20 MB (minutes), or transformers (gpu)",
     )  # fmt: skip
     for name, metavar, kind, default, text in (
         ("--smallest-effect", "SHARE", float, 0.005, "ignore smaller differences (default: 0.005)"),
@@ -50,9 +50,9 @@ def ablate(options: argparse.Namespace) -> int:
     """Print the plan and the minimum detectable effect, then the verdict."""
     console = options.console
     prepare_memory()
-    from curation.tools.ablation.ablate import PLACEBOS, conclude, prepare
+    from curation.base.errors import counted
+    from curation.tools.ablation.ablate import conclude, prepare
     from curation.tools.ablation.experiment import plan_lines
-    from curation.tools.ablation.result import write_plan
 
     interrupts.begin_writing()
     names = ("tier", "source_column", "smallest_effect", "seed")
@@ -61,14 +61,16 @@ def ablate(options: argparse.Namespace) -> int:
         return {"path": path, "text_column": options.text_column}
 
     with shown_by(console.progress()):
-        experiment = prepare(
+        plan = prepare(
             entry(options.raw), options.curated if _is_run(options.curated) else entry(options.curated),
-            [entry(path) for path in options.held_out], placebos=PLACEBOS,
+            [entry(path) for path in options.held_out], placebos=0, folder=options.output,
             **{name: getattr(options, name) for name in names},
         )  # fmt: skip
-        write_plan(options.output, experiment.plan, options.force)
-        console.info(*plan_lines(experiment.plan))
-        found = conclude(experiment, console.info)
+        trained = plan.store.begin(plan.plan, options.force)
+        console.info(*plan_lines(plan.plan))
+        if trained:
+            console.info(f"resumed: {counted(trained, 'model')} in {options.output} will not be trained again")
+        found = conclude(plan, console.info)
     found.save(options.output, force=options.force)
     console.info(found.line)
     content = {"output": options.output, "verdict": found.verdict, "detectable": found.detectable}

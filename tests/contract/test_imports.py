@@ -31,6 +31,7 @@ RESERVED = {
     "dask": ("base/system/cluster.py", "frames/frames.py", "frames/functions.py"),
     "distributed": "base/system/cluster.py",
     "numba": "kernels/",
+    "torch": ("models/", "tokens/", "tools/ablation/", "training/"),
 }
 # The rooms of `curation`, from the bottom up. A room imports only rooms of the rows below its own.
 FLOORS: list[set[str]] = [

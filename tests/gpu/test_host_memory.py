@@ -214,9 +214,7 @@ class Stopped(BaseException):
     """Leaves a run as a signal does."""
 
 
-@pytest.mark.slow(
-    "a run of the GPU engine stopped at any rename resumes with the same bytes, and frees its pool"
-)
+@pytest.mark.slow("a run of the GPU engine stopped at any rename resumes with the same bytes, and frees its pool")
 def test_a_run_stopped_at_each_rename_returns_its_memory(gpu, recipe, tmp_path, monkeypatch):
     memory = small(sys.modules["gpu_pipeline.memory.host_memory"], monkeypatch)
     pools, real, names = noted_pools(memory, monkeypatch), os.replace, []

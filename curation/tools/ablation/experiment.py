@@ -7,16 +7,18 @@ the curated arm, the sign of each difference changes at the end. So the verdict 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from curation import __version__
 from curation.base.errors import InputError, counted
+from curation.base.system.files import as_json
 from curation.base.system.steps import each
-from curation.tools.ablation.byte_model import UNITS, ByteModel, HeldOut
 from curation.tools.ablation.documents import Pair, digest_of
 from curation.tools.ablation.draws import SHUFFLED, Documents, shuffled
 from curation.tools.ablation.efficiency import PARTS, Curve, Worth, fit_curve, slope_weights, worth_of
@@ -29,10 +31,11 @@ from curation.tools.ablation.held_out import (
     TARGET,
     HeldOutTexts,
 )
+from curation.tools.ablation.learner import ByteLearner, Learner
 from curation.tools.ablation.statistics import LEVEL, POWER, Difference, compare, compare_placebos, holm
+from curation.tools.ablation.store import Store
 
 VERDICTS = ("better", "worse", "no difference", "undecided", "blind")
-ARM_DRAWS = 2  # of the smaller arm; their mean is compared
 MIN_BYTES = 100_000  # of the training text of a model
 MIN_OF_SOURCE = 5  # held-out documents of a source with a row of its own
 MIN_OF_KIND = 20  # and of a kind that is judged
@@ -92,11 +95,16 @@ class Budgets(NamedTuple):
 
 class Experiment:
     """An ablation before its arms are read. `plan` says all that it will do. The held-out texts have no leaks, and
-    their documents are in no arm (`curation.tools.ablation.held_out`)."""
+    their documents are in no arm (`curation.tools.ablation.held_out`).
+
+    budget   most bytes of training text of a model
+    learner  makes what trains and scores models, from the held-out texts
+    store    of the bits of trained models
+    """
 
     def __init__(
         self, pair: Pair, held_out: dict[str, HeldOutTexts], *, tier: str, budget: int, placebos: int, smallest: float,
-        seed: int,
+        seed: int, learner: Callable[[pa.LargeStringArray], Learner] = ByteLearner, store: Store | None = None,
     ) -> None:  # fmt: skip
         self.pair, self.held_out, self.count, self.smallest, self.seed = pair, held_out, placebos, smallest, seed
         self.raw, self.curated = Documents(pair.raw), Documents(pair.curated)
@@ -108,15 +116,17 @@ class Experiment:
             raise InputError(
                 f"the {name} arm has {self.smaller.bytes:,} bytes of text, expected {MIN_BYTES:,} or more. Give more"
             )
-        self._scored = HeldOut.of(pa.concat_arrays([self.held_out[kind].texts for kind in KINDS]))
+        scored = pa.concat_arrays([self.held_out[kind].texts for kind in KINDS])
+        self._sizes = np.asarray(pc.binary_length(scored).to_numpy(), np.int64)
+        self.learner, self._store = learner(scored), store or Store()
         self._shares = self.smaller.bytes_by_source
         self.bits: np.ndarray | None = None  # of placebos
         self.plan: dict[str, Any] = {
             "version": __version__, "metric": "bits per byte of the held-out target", "tier": tier,
-            "model": "modified Kneser-Ney over bytes, order 8", "budget_bytes": self.budget, "placebos": placebos,
-            "arm_draws": ARM_DRAWS, "smallest_effect": smallest, "level": LEVEL, "power": POWER, "seed": seed,
-            "shuffled_words": SHUFFLED, "leak_ngram": NGRAM, "leak_jaccard": JACCARD, "verdicts": list(VERDICTS),
-            "stages": list(pair.removed),
+            **self.learner.plan, "budget_bytes": self.budget, "placebos": placebos,
+            "arm_draws": self.learner.arm_draws, "smallest_effect": smallest, "level": LEVEL, "power": POWER,
+            "seed": seed, "shuffled_words": SHUFFLED, "leak_ngram": NGRAM, "leak_jaccard": JACCARD,
+            "verdicts": list(VERDICTS), "stages": list(pair.removed) if self.learner.has_stages else [],
             "stop_rule": "one comparison; another seed, budget or target is another experiment",
             "held_out": {kind: _counts(texts) for kind, texts in self.held_out.items()},
             "sha256": {
@@ -124,11 +134,12 @@ class Experiment:
                 "target": digest_of(held_out[TARGET].texts),
             },
         }  # fmt: skip
+        self._key = as_json([self.learner.plan, seed, digest_of(scored)])
 
     def score_placebos(self) -> float:
         """Train and score the models of placebos. Return the minimum detectable effect, as a share of their bits."""
         draws = each(range(self.count), "training models of placebos", "model")
-        self.bits = np.array([self._score(self.larger.take(self._drawn(k), self.budget)) for k in draws])
+        self.bits = np.array([self._score(self._placebo(k), k) for k in draws])
         placebos, sizes, sources = self._of(TARGET, self.bits)
         found = compare_placebos(placebos, sizes, sources)
         return found.detectable(self.smallest * self.base) / self.base
@@ -145,28 +156,26 @@ class Experiment:
         control = self._row("shuffled words", TARGET, self._control(), flip=False)
         decides = self._row("curated", TARGET, arm)
         verdict = "blind" if control.value <= self.smallest else decides.verdict
-        if verdict not in self.plan["verdicts"]:
-            raise AssertionError(f"the plan does not name the verdict {verdict!r}")
+        name = "curated, all sources" if self.swapped else "raw, all sources"
         everything = self._row(
-            "curated, all sources" if self.swapped else "raw, all sources", TARGET,
-            self._score(self.larger.take(self._drawn(self.count, shares=False), self.budget)), flip=False,
-        )  # fmt: skip
+            name, TARGET, self._mean(self._whole(k) for k in range(self.learner.whole_draws)), flip=False
+        )
         kinds = [self._row(kind, kind, arm) for kind in KINDS if len(self.held_out[kind].texts) >= MIN_OF_KIND]
         return {
             "verdict": verdict, "curated": decides, "control": control, "everything": everything, "kinds": kinds,
             "shift": is_shift(kinds), "sources": self._sources(arm), "stages": self._stages(),
-            "needed": self._needed(decides) if verdict == "undecided" else 0.0,
+            "needed": self._needed(decides) if verdict == "undecided" and self.learner.has_stages else 0.0,
         }  # fmt: skip
 
     def measure_budgets(self) -> Budgets:
         """Train and score models on parts of the budget."""
         sizes = [int(self.budget * part) for part in PARTS]
         orders = [self._drawn(k) for k in range(self.count)]
-        own = [self._own(k) for k in range(ARM_DRAWS)]
+        own = [self._own(k) for k in range(self.learner.arm_draws)]
         placebos, arms = [], []
         for size in each(sizes[:-1], "training models of parts of the budget", "size"):
-            placebos.append(np.array([self._score(self.larger.take(order, size)) for order in orders]))
-            arms.append(np.mean([self._score(self.smaller.take(order, size)) for order in own], axis=0))
+            placebos.append(np.array([self._score(self.larger.take(order, size), k) for k, order in enumerate(orders)]))
+            arms.append(self._mean(self._score(self.smaller.take(order, size), k) for k, order in enumerate(own)))
         placebos.append(self._placebos)
         arms.append(self._arm)
         _, lengths, sources = self._of(TARGET, arms[0])
@@ -204,11 +213,26 @@ class Experiment:
     @cached_property
     def _arm(self) -> np.ndarray:
         """The bits under models of the smaller arm, the mean of its draws."""
-        draws = each(range(ARM_DRAWS), "training models of the arm", "model")
-        return np.asarray(np.mean([self._score(self.smaller.take(self._own(k), self.budget)) for k in draws], axis=0))
+        draws = each(range(self.learner.arm_draws), "training models of the arm", "model")
+        first = self.count + self.learner.whole_draws
+        return self._mean(self._score(self.smaller.take(self._own(k), self.budget), first + k) for k in draws)
 
-    def _score(self, texts: pa.LargeStringArray) -> np.ndarray:
-        return ByteModel(texts).bits(self._scored) / UNITS
+    def _score(self, texts: pa.LargeStringArray, number: int) -> np.ndarray:
+        """Return the bits of all held-out texts under a model of `texts`. `number` selects the seed of the model."""
+        seed = self.seed * 1000 + number
+        key = b"%s %s %d" % (self._key, digest_of(texts).encode(), seed)
+        return self._store.get("bits", key, lambda state: self.learner.bits(texts, seed, state))
+
+    def _mean(self, bits: Iterable[np.ndarray]) -> np.ndarray:
+        return np.asarray(np.mean([*bits], axis=0))
+
+    def _placebo(self, number: int) -> pa.LargeStringArray:
+        return self.larger.take(self._drawn(number), self.budget)
+
+    def _whole(self, number: int) -> np.ndarray:
+        """Return the bits under a model of the larger arm without a removal."""
+        number += self.count
+        return self._score(self.larger.take(self._drawn(number, shares=False), self.budget), number)
 
     def _drawn(self, number: int, shares: bool = True, without: np.ndarray | None = None) -> np.ndarray:
         """Return a draw from the larger arm. The numbers of the draws of the smaller arm are others."""
@@ -218,20 +242,19 @@ class Experiment:
         return self.smaller.draw(2 * (self.seed * 1000 + number) + 1)
 
     def _control(self) -> np.ndarray:
-        """Return the bits of a mean placebo whose words are shuffled. The cost of shuffling is that in one draw, so
+        """Return the bits of a mean placebo whose words are shuffled. The cost of shuffling is that in one placebo, so
         that chance hardly changes it."""
-        texts = self.larger.take(self._drawn(self.count + 1), self.budget)
-        return np.asarray(self._placebos.mean(axis=0) + self._score(shuffled(texts)) - self._score(texts))
+        return np.asarray(self._placebos.mean(axis=0) + self._score(shuffled(self._placebo(0)), 0) - self._placebos[0])
 
     def _stages(self) -> list[Row]:
         """Return a row per stage: raw text without the documents that this stage removed."""
-        if self.swapped:
+        if self.swapped or not self.learner.has_stages:
             return []
         keys, rows = self.pair.raw.column("key").to_numpy(), []
         for name in each(list(self.pair.removed), "training models of stages", "model"):
             without = np.isin(keys, self.pair.removed[name])
             order = self._drawn(self.count + 2, without=without)
-            rows.append(self._row(name, TARGET, self._score(self.larger.take(order, self.budget))))
+            rows.append(self._row(name, TARGET, self._score(self.larger.take(order, self.budget), 0)))
         return [
             row._replace(p=p, verdict="undecided" if row.verdict in OPPOSITE and p >= 1 - LEVEL else row.verdict)
             for row, p in zip(rows, holm([row.p for row in rows]), strict=True)
@@ -260,7 +283,7 @@ class Experiment:
         lengths = [len(self.held_out[each].texts) for each in KINDS]
         start = sum(lengths[: KINDS.index(kind)])
         part = slice(start, start + lengths[KINDS.index(kind)])
-        return bits[..., part], self._scored.sizes[part], self.held_out[kind].sources
+        return bits[..., part], self._sizes[part], self.held_out[kind].sources
 
     def _needed(self, row: Row) -> float:
         """Return how many times as much text would decide, if the difference stays: errors shrink with its root."""
@@ -286,8 +309,11 @@ def plan_lines(plan: dict[str, Any]) -> list[str]:
     held_out = plan["held_out"][TARGET]
     documents = f"{counted(held_out['documents'], 'document')} of {counted(held_out['sources'], 'source')}"
     leaked = f"{held_out['leaked']:,} of {held_out['read']:,} taken out as leaks"
+    size = f"{plan['budget_bytes'] / 1e6:.2f} MB"
+    models = [f"{entry['name']} of {entry['budget_bytes'] / 1e6:.2f} MB" for entry in plan.get("models", ())]
     return [
-        f"plan: models of {plan['budget_bytes'] / 1e6:.2f} MB, {plan['placebos']} placebos, smallest effect of "
+        f"plan: models {', '.join(models) or f'of {size}'}, {plan['placebos']} placebos, smallest effect of "
         f"interest {plan['smallest_effect']:.1%}",
         f"held-out target: {documents}, {leaked}",
+        *([plan["note"]] if "note" in plan else []),
     ]

@@ -25,7 +25,8 @@ from curation.frames.frames import apply
 from curation.kernels.ngram_table import table_of
 from curation.stages import FuzzyDedup
 from curation.stages.corpus.similarity import COMPARISONS, ShingleSettings, compared_text
-from curation.tools.ablation.documents import KEY, Pair, concat, sources_of, texts_of
+from curation.tools.ablation.documents import KEY, Pair, concat, digest_of, sources_of, texts_of
+from curation.tools.ablation.store import Store
 
 TARGET, RAW_LIKE, CURATED_LIKE = KINDS = ("target", "raw-like", "curated-like")
 MIN_DOCUMENTS, MIN_SOURCES = 300, 5
@@ -65,19 +66,18 @@ def split_off(pair: Pair) -> tuple[Pair, pa.Table, pa.Table]:
     return Pair(raw, curated, pair.removed), raw_like, curated_like
 
 
-def clean(target: pa.Table, raw_like: pa.Table, curated_like: pa.Table, pair: Pair) -> dict[str, HeldOutTexts]:
+def clean(
+    target: pa.Table, raw_like: pa.Table, curated_like: pa.Table, pair: Pair, store: Store | None = None
+) -> dict[str, HeldOutTexts]:
     """Return the held-out texts of each kind, without those that share a word 13-gram with a text of an arm, or are
-    near-duplicates of one or of each other.
+    near-duplicates of one or of each other. `store`: of what was found before.
 
     Raises InputError if too few of the target are left.
     """
-    arms = _both(pair)
     tables = [_chosen(table, READ_DOCUMENTS) for table in (target, raw_like, curated_like)]
-    both = concat(tables[:2])
-    leaks = has_leak(concat(tables), arms)
-    near = is_near_duplicate(both, arms)
+    key = " ".join(digest_of(texts_of(table)) for table in (*tables, pair.raw, pair.curated)).encode()
+    leaks = (store or Store()).get("leaks", key, lambda _: _leaks(tables, _both(pair))).copy()
     ends = np.cumsum([len(table) for table in tables])
-    leaks[: len(near)] |= near
     lost = tables[1].column(KEY).filter(pa.array(leaks[ends[0] : ends[1]]))
     leaks[ends[1] :] |= np.isin(tables[2].column(KEY).to_numpy(), lost.to_numpy())
     found = {}
@@ -87,6 +87,14 @@ def clean(target: pa.Table, raw_like: pa.Table, curated_like: pa.Table, pair: Pa
         found[kind] = HeldOutTexts(_cut(left), sources, names.tolist(), len(table), int(leaked.sum()))
     _check(found[TARGET])
     return found
+
+
+def _leaks(tables: list[pa.Table], arms: pa.Table) -> np.ndarray:
+    """Return for each document of the three kinds whether it is a leak (bool). Curated-like ones are not compared as
+    near-duplicates: their raw versions are."""
+    leaks, near = has_leak(concat(tables), arms), is_near_duplicate(concat(tables[:2]), arms)
+    leaks[: len(near)] |= near
+    return leaks
 
 
 def _both(pair: Pair) -> pa.Table:

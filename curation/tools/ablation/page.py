@@ -43,8 +43,7 @@ def worth_line(budgets: Budgets) -> str:
 
 def ablation_page(found: Any) -> str:
     """Return an `Ablation` as a complete page of HTML."""
-    content = {
-        "found": found, "plan": found.plan, "plan_lines": plan_lines(found.plan),
-        "curve": curve_of(found.budgets), "worth": worth_line(found.budgets),
-    }  # fmt: skip
+    content = {"found": found, "plan": found.plan, "plan_lines": plan_lines(found.plan)}
+    if found.budgets is not None:
+        content |= {"curve": curve_of(found.budgets), "worth": worth_line(found.budgets)}
     return rendered("ablation.html", content)

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +14,15 @@ import pyarrow as pa
 import pytest
 
 import curation
-from curation.base.errors import InputError, RecipeError
+from curation.base.errors import EngineError, InputError, OutputError, RecipeError
 from curation.cli import main
 from curation.tools.ablation import held_out as parts
 from curation.tools.ablation.documents import Pair, read_pair
 from curation.tools.ablation.draws import Documents, shuffled
 from curation.tools.ablation.efficiency import Curve, fit_curve, slope_weights, worth_of
 from curation.tools.ablation.experiment import Row, is_shift
+from curation.tools.ablation.learner import ByteLearner
+from curation.tools.ablation.store import Store
 from tests.corpus import real_pieces
 from tests.menus import write_ablation
 from tests.scripts.ablate_truth import Pool, table_of, verdict_of
@@ -121,8 +125,67 @@ def test_an_ablation_of_a_run(files: Path, tmp_path: Path, capsys: pytest.Captur
     assert "plan.json exists already" in capsys.readouterr().err
 
 
+@pytest.mark.slow("a killed ablation goes on with the same command, and ends with the same files")
+def test_a_killed_ablation_goes_on(
+    files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    words = ["ablate", str(files / "crawl.jsonl"), str(files / "run"), "--held-out", *held(files), "-o"]
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    trained: list[int] = []
+    bits = ByteLearner.bits
+
+    def counted(*arguments: Any) -> np.ndarray:
+        if len(trained) == stop_at:
+            raise KeyboardInterrupt
+        trained.append(1)
+        return bits(*arguments)
+
+    monkeypatch.setattr(ByteLearner, "bits", counted)
+    stop_at = -1
+    found = ablate(files, folder=whole)
+    models = len(trained)
+    stop_at = models + 20
+    with suppress(KeyboardInterrupt):
+        main([*words, str(killed)])
+    assert len(trained) == models + 20 and not (killed / "ablation.json").exists()
+    stop_at = -1
+    monkeypatch.delattr(parts, "has_leak")  # the leaks that it found are stored
+    capsys.readouterr()
+    assert main([*words, str(killed)]) == 0
+    assert f"resumed: 20 models in {killed} will not be trained again\n" in capsys.readouterr().out
+    assert len(trained) == 2 * models
+    for name in ("plan.json", "ablation.json", "ablation.html"):
+        assert (killed / name).read_bytes() == (whole / name).read_bytes()
+    assert json.loads((whole / "ablation.json").read_bytes())["line"] == found.line
+    some = min(path for path in (killed / "models").iterdir() if path.name.startswith("bits-"))
+    some.write_bytes(some.read_bytes()[:-9])
+    assert main([*words, str(killed)]) == 1
+    error = capsys.readouterr().err
+    assert f"{some} is damaged: " in error and "Delete it, and the same command makes it again" in error
+    with pytest.raises(OutputError, match=r"plan\.json exists already"):
+        ablate(files, folder=killed, placebos=9)
+
+
+def test_another_plan_deletes_the_models_of_the_first(tmp_path: Path):
+    def bits(store: Store, value: int) -> list[int]:
+        return store.get("bits", b"key", lambda _: np.array([value])).tolist()
+
+    early = Store(tmp_path / "out")
+    assert bits(early, 1) == [1] and not (tmp_path / "out").exists()
+    assert early.begin({"seed": 1}) == 1
+    assert bits(early, 2) == bits(Store(tmp_path / "out"), 2) == [1]
+    with pytest.raises(OutputError, match=r"plan\.json exists already"):
+        Store(tmp_path / "out").begin({"seed": 2})
+    (tmp_path / "out/models/mine.pt").write_bytes(b"not deleted")
+    other = Store(tmp_path / "out")
+    assert other.begin({"seed": 2}, force=True) == 0 and bits(other, 2) == [2]
+    assert (tmp_path / "out/models/mine.pt").exists()
+    assert bits(Store(), 3) == [3]
+
+
 @pytest.mark.parametrize(
-    ("verdict", "code"), [("better", 0), ("no difference", 0), ("undecided", 4), ("blind", 4), ("worse", 5)]
+    ("verdict", "code"),
+    [("better", 0), ("no difference", 0), ("undecided", 4), ("blind", 4), ("unstable", 4), ("worse", 5)],
 )
 def test_exit_codes(verdict: str, code: int):
     from curation.cli.ablating import exit_code
@@ -146,6 +209,12 @@ def test_wrong_settings(files: Path):
     ):
         with pytest.raises(RecipeError, match=message):
             ablate(files, **settings)
+
+
+def test_the_tier_gpu_names_what_is_missing(files: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(EngineError, match=r"^the tier gpu needs PyTorch, .*\[torch\]"):
+        ablate(files, tier="gpu")
 
 
 def test_wrong_inputs(files: Path, tmp_path: Path):

@@ -40,6 +40,23 @@ def test_intervals_contain_the_truth_as_often_as_they_say(placebos: int, spread:
     assert all((each.p_value() < 0.05) != (each.interval()[0] < 0 < each.interval()[1]) for each in found[:20])
 
 
+@pytest.mark.parametrize(("draws", "seeds"), [(0.011, 0), (0.011, 0.011), (0, 0.011)])
+def test_intervals_of_a_mean_of_three_seeds_are_not_too_narrow(draws: float, seeds: float):
+    """The tier `gpu`: the compared arm is one draw with three seeds, and each placebo another draw with one."""
+    rng, sizes, sources = np.random.default_rng(5), np.full(TEXTS, 1000), np.arange(TEXTS) % SOURCES
+
+    def model(spread: float) -> np.ndarray:
+        return (rng.normal(0, spread) + rng.normal(0, 3 * spread, TEXTS)) * sizes
+
+    covered = 0
+    for _ in range(300):
+        placebos = np.array([model(draws) + model(seeds) for _ in range(8)])
+        arm = model(draws) + np.mean([model(seeds) for _ in range(3)], axis=0)
+        low, high = compare(arm, placebos, sizes, sources).interval()
+        covered += low < 0 < high
+    assert covered >= 0.92 * 300
+
+
 def test_the_effect_that_is_detectable_is_found_as_often_as_it_says():
     rng, smallest = np.random.default_rng(7), 0.01
     found = []
