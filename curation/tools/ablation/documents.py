@@ -26,7 +26,7 @@ from curation.base.system.steps import each
 from curation.reading import probe, rejections
 from curation.reading.blank import read_visible
 from curation.reading.changes import check_unchanged
-from curation.reading.inputs import AnyInput
+from curation.reading.inputs import AnyInput, input_names
 from curation.reading.paths import find_files
 from curation.reading.slices import plan_slices
 from curation.reading.source_files import SourceFile
@@ -37,6 +37,7 @@ from curation.record.tables import read_tables
 from curation.results.finished.results import FinishedRun, need_documents, open_finished
 
 SLICE_BYTES = BATCH_BYTES = 16 << 20
+MAX_DOMAINS = 32
 EVERY = np.uint64((1 << 64) - 1)
 KEY, DOC, SOURCE, STAGE, OWN = "key", "doc", "source", "stage", "own_source"
 
@@ -50,6 +51,15 @@ class Pair(NamedTuple):
     raw: pa.Table
     curated: pa.Table
     removed: dict[str, np.ndarray]
+
+
+class Domain(NamedTuple):
+    """A domain of a mixture: a sample of its documents, a table as in `Pair`, and the number of all its documents and
+    of the bytes of their texts."""
+
+    table: pa.Table
+    documents: int
+    bytes: int
 
 
 class _Sample:
@@ -129,6 +139,35 @@ def read_texts(given: Any, label: str, source_column: str) -> pa.Table:
     if not tables:
         raise InputError(f"{label} has no document. Check the paths and --text-column")
     return pa.concat_tables(tables).combine_chunks()
+
+
+def read_domains(given: Any, column: str, size: int, seed: int) -> dict[str, Domain]:
+    """Return the domains of inputs, by name, with samples of at most `size` bytes of text. Equal texts are in a sample
+    together. `column`: the column with the domain of a document, "" for its input. Documents without one are left out.
+
+    Raises InputError for an input without documents, and for more than MAX_DOMAINS domains.
+    """
+    inputs, make = list_whole_inputs(given, "mix"), _keys_of(TEXT, seed)
+    names = [] if column else input_names(inputs)
+    samples: dict[str, _Sample] = {}
+    counts: dict[str, np.ndarray] = {}
+    for table in _tables([_carrying(entry, column) for entry in inputs] if column else inputs, "reading domains"):
+        if column:
+            table = _with_sources(table, ["" if name is None else str(name) for name in table.column(OWN).to_pylist()])
+        table = _keyed(table, make)
+        for name in pc.unique(table.column(SOURCE)).to_pylist():
+            if name:
+                part = table.filter(pc.equal(table.column(SOURCE), name))
+                samples.setdefault(name, _Sample(size)).add(part)
+                counts[name] = counts.get(name, np.zeros(2, np.int64)) + [len(part), _text_bytes(part)]
+        if len(samples) > MAX_DOMAINS:
+            raise InputError(
+                f"mix: {f'column {column}' if column else 'the input'} has more than {MAX_DOMAINS} domains. Give a "
+                "column with fewer values"
+            )
+    if missing := [name for name in names if name not in samples]:
+        raise InputError(f"mix: input {missing[0]!r} has no document. Leave it out")
+    return {name: Domain(samples[name].table(), *counts[name].tolist()) for name in sorted(samples)}
 
 
 def texts_of(table: pa.Table) -> pa.LargeStringArray:

@@ -75,6 +75,15 @@ def clean(target: pa.Table, raw_like: pa.Table, curated_like: pa.Table, pair: Pa
 
     Raises InputError if too few of the target are left.
     """
+    found = without_leaks(target, raw_like, curated_like, pair)
+    _check(found[TARGET])
+    return found
+
+
+def without_leaks(
+    target: pa.Table, raw_like: pa.Table, curated_like: pa.Table, pair: Pair
+) -> dict[str, HeldOutTexts]:
+    """Return what `clean` returns, however few texts are left."""
     arms = _both(pair)
     tables = [_chosen(table, READ_DOCUMENTS) for table in (target, raw_like, curated_like)]
     both = concat(tables[:2])
@@ -89,7 +98,6 @@ def clean(target: pa.Table, raw_like: pa.Table, curated_like: pa.Table, pair: Pa
         left = _chosen(table.filter(pa.array(~leaked)), MAX_DOCUMENTS)
         names, sources = np.unique(np.array(left.column(SOURCE).to_pylist(), object).astype(str), return_inverse=True)
         found[kind] = HeldOutTexts(_cut(left), sources, names.tolist(), len(table), int(leaked.sum()))
-    _check(found[TARGET])
     return found
 
 
