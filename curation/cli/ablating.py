@@ -9,45 +9,50 @@ from pathlib import Path
 
 from curation.base.system import interrupts
 from curation.base.system.steps import shown_by
+from curation.cli.ablating_mix import ablate_mix, add_mix, check_arms
 from curation.cli.execution import prepare_memory
 from curation.cli.options import LOGGING, READING, share
 from curation.cli.parsing import Command, Parser, add, whole_number
 
-TIERS = ("seconds", "minutes")
+TIERS = ("seconds", "minutes", "gpu")
 UNDECIDED, WORSE = 4, 5  # exit codes
 CODES = {"better": 0, "no difference": 0, "worse": WORSE}
 
 
 def _add_ablate(parser: Parser) -> None:
-    parser.add_argument("raw", metavar="RAW", help="compare with these documents, a file, folder or glob")
+    parser.add_argument("raw", nargs="?", metavar="RAW", help="compare with these documents, a file, folder or glob")
     parser.add_argument(
-        "curated", metavar="CURATED",
+        "curated", nargs="?", metavar="CURATED",
         help="judge this finished run over RAW, or these documents of RAW",
     )  # fmt: skip
     parser.add_argument(
-        "--held-out", nargs="+", action="extend", default=[], required=True, metavar="FILE",
-        help="decide by these texts; each FILE is a source",
+        "--held-out", nargs="+", action="extend", default=[], metavar="FILE",
+        help="decide by these texts; each FILE is a source (with --mix, default: a part of each input)",
     )  # fmt: skip
     parser.add_argument(
         "--source-column", default="", metavar="NAME", help="read sources of held-out texts from this column"
     )
     add(
         parser, "--tier", choices=TIERS, noun="tier", default="seconds", metavar="TIER",
-        help="train on 2 MB (seconds; default) or 20 MB (minutes)",
+        help="train models of bytes on 2 MB (seconds; default) or 20 MB (minutes), or transformers (gpu)",
     )  # fmt: skip
     for name, metavar, kind, default, text in (
         ("--smallest-effect", "SHARE", float, 0.005, "ignore smaller differences (default: 0.005)"),
         ("--seed", "N", whole_number, 0, "use another seed (default: 0)"),
     ):
         parser.add_argument(name, type=kind, default=default, metavar=metavar, help=text)
+    add_mix(parser)
     share(parser, *READING)
-    share(parser, "output", help="write ablation.html and its data to this folder")
+    share(parser, "output", help="write ablation.html and its data, or mixture.json, to this folder")
     share(parser, "force", help="replace another ablation in DIR")
     share(parser, *LOGGING)
 
 
 def ablate(options: argparse.Namespace) -> int:
-    """Print the plan and the minimum detectable effect, then the verdict."""
+    """Print the plan and the minimum detectable effect, then the verdict. With `--mix`, print weights."""
+    check_arms(options)
+    if options.mix:
+        return ablate_mix(options, exit_code)
     console = options.console
     prepare_memory()
     from curation.tools.ablation.ablate import PLACEBOS, conclude, prepare

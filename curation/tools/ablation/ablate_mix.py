@@ -10,23 +10,26 @@ import pyarrow as pa
 
 from curation import __version__
 from curation.base.arrays import split_mix
-from curation.base.errors import InputError, RecipeError, counted, nearest
+from curation.base.errors import EngineError, InputError, RecipeError, counted, installation, nearest
 from curation.base.system.steps import each
 from curation.recipes.keywords import check_types
-from curation.tools.ablation import reweighting, swarm
+from curation.tools.ablation import swarm
 from curation.tools.ablation.byte_model import HeldOut
 from curation.tools.ablation.documents import KEY, Domain, Pair, concat, digest_of, read_domains, read_texts, texts_of
 from curation.tools.ablation.draws import Documents
-from curation.tools.ablation.held_out import RAW_LIKE, SPLIT, TARGET, HeldOutTexts, clean, without_leaks
+from curation.tools.ablation.held_out import RAW_LIKE, SPLIT, TARGET, HeldOutTexts, clean
 from curation.tools.ablation.mixture import DomainRow, Mixture, WeightsRow
 from curation.tools.ablation.mixtures import Mixtures
+from curation.tools.ablation.reweighting import reweigh
 from curation.tools.ablation.statistics import LEVEL, Difference, compare_pairs
 
-TIERS = {"seconds": 2_000_000, "minutes": 20_000_000}  # bytes of training text of a model
-METHODS = ("doremi", "regmix")
+TIERS = {"seconds": 2_000_000, "minutes": 20_000_000, "gpu": 20_000_000}  # bytes of training text of a model of bytes
+DOREMI, REGMIX = METHODS = ("doremi", "regmix")
+GPU = "gpu"
 PROPORTIONAL, UNIFORM, CHOSEN = "proportional", "uniform", "chosen"
 MIN_BYTES = 100_000  # of the training text of a model
 MIN_DIFFERENT, MIN_HELD_OUT = 20, 10  # texts of a domain, and held-out ones without leaks
+FEWEST = 50  # texts of a domain that are held out, if it has twice as many
 POOL = 4  # times as much of each domain as one draw takes
 PAIRS = 8  # draws that judge the weights
 BY_INPUT = "source"
@@ -37,7 +40,7 @@ def ablate_mix(
     *,
     held_out: Any = (),
     by: str = BY_INPUT,
-    method: str = "doremi",
+    method: str = REGMIX,
     tier: str = "seconds",
     mixture_bytes: int = 0,
     max_epochs: int = 4,
@@ -52,10 +55,11 @@ def ablate_mix(
     held_out   paths or inputs with texts like those that the model is for; 300 documents of 5 sources must be left
                after leaks are taken out. (): texts of all domains, about as many of each
     by         `source`: each input is a domain; or the column with the domain of a document
-    method     `doremi`: weights that leave no domain far behind what it can reach (Xie et al. 2023), adapted to models
-               of bytes; `regmix`: weights with the fewest predicted bits of `held_out`, by a regression over random
-               mixtures (Liu et al. 2024)
-    tier       `seconds`: models of at most 2 MB of text; `minutes`: of 20 MB
+    method     `regmix`: weights with the fewest predicted bits of `held_out`, by a regression over random mixtures
+               (Liu et al. 2024); `doremi`: weights that leave no domain far behind what it can reach (Xie et al. 2023),
+               adapted to models of bytes
+    tier       `seconds`: models of bytes on at most 2 MB of text; `minutes`: on 20 MB; `gpu`: DoReMi as published, with
+               transformers in PyTorch (method `doremi`), judged by models of bytes on 20 MB. It has not run on a GPU yet
     mixture_bytes    bytes of text of the mixture that the weights are for; 0: as much as there is
     max_epochs       no domain is repeated more often in this mixture
     source_column    column of `held_out` with the source of a document; "": each file is a source
@@ -69,6 +73,7 @@ def ablate_mix(
 
     RecipeError: wrong settings. InputError: fewer than 2 domains, or more than 32; a domain with fewer than 20
     different texts; a mixture that needs more epochs; too few held-out texts; less than 200,000 bytes of text.
+    EngineError: the tier `gpu` without PyTorch or a GPU.
     """
     return conclude(prepare(
         inputs, held_out, by=by, method=method, tier=tier, mixture_bytes=mixture_bytes, max_epochs=max_epochs,
@@ -83,7 +88,7 @@ class Choice:
         self, domains: dict[str, Domain], tables: list[pa.Table], target: HeldOutTexts, own: HeldOutTexts,
         **settings: Any,
     ) -> None:  # fmt: skip
-        self.domains, self.target, self.own, self.settings = domains, target, own, settings
+        self.domains, self.tables, self.target, self.own, self.settings = domains, tables, target, own, settings
         self.own_start = 0 if own is target else len(target.texts)
         held_out = HeldOut.of(target.texts if own is target else pa.concat_arrays([target.texts, own.texts]))
         self.mixtures = Mixtures(
@@ -154,6 +159,10 @@ def prepare(
     for name, value, known in (("tier", tier, TIERS), ("method", method, METHODS)):
         if value not in known:
             raise RecipeError(f"{name}: no {name} {value!r}{nearest(value, known)}")
+    if tier == GPU:
+        if method != DOREMI:
+            raise RecipeError(f"method {method} has no tier {GPU}; write tier seconds or minutes, or method {DOREMI}")
+        _need_gpu()
     for name, number, least in (("mixture_bytes", mixture_bytes, 0), ("max_epochs", max_epochs, 1), ("seed", seed, 0)):
         if number < least:
             raise RecipeError(f"{name} must be {least} or more, not {number}")
@@ -164,13 +173,15 @@ def prepare(
     domains = read_domains(inputs, "" if by == BY_INPUT else by, POOL * TIERS[tier], seed)
     if len(domains) < 2:
         names = ", ".join(map(repr, domains)) or "none"
-        raise InputError(f"mix: expected 2 or more domains, found {names}. Give more inputs, or the column with domains")
+        raise InputError(
+            f"mix: expected 2 or more domains, found {names}. Give more inputs, or the column with domains"
+        )
     total = sum(domain.bytes for domain in domains.values())
     final = mixture_bytes or total
     if final > max_epochs * total:
         raise InputError(
-            f"mix: {final:,} bytes of mixture need more than {max_epochs} epochs of the {total:,} bytes that there are. "
-            "Lower the bytes, or raise the epochs"
+            f"mix: mixture_bytes is {final:,}, more than {counted(max_epochs, 'epoch')} of the {total:,} bytes "
+            "there are. Lower it, or raise max_epochs"
         )
     budget = min(TIERS[tier], final // 2)
     if budget < MIN_BYTES:
@@ -183,7 +194,7 @@ def prepare(
         found = clean(read_texts(held_out, "held_out", source_column), held, none, pair)
         target, own = found[TARGET], found[RAW_LIKE]
     else:
-        target = own = without_leaks(held, none, none, pair)[TARGET]
+        target = own = clean(held, none, none, pair, few=True)[TARGET]
     for name, domain in domains.items():
         left = int((own.sources == own.names.index(name)).sum()) if name in own.names else 0
         if left < MIN_HELD_OUT:
@@ -200,14 +211,12 @@ def prepare(
 
 def conclude(choice: Choice) -> Mixture:
     """Choose weights, compare them, and return the result."""
-    mixtures, method = choice.mixtures, choice.settings["method"]
-    history, correlation = [], 1.0
-    if method == "regmix":
-        found = swarm.choose(mixtures, choice.loss)
-        weights, correlation = found
+    mixtures, history, correlation = choice.mixtures, np.empty(0), 1.0
+    if choice.settings["method"] == REGMIX:
+        weights, correlation = swarm.choose(mixtures, choice.loss)
     else:
-        history = reweighting.reweigh(mixtures, choice.losses).tolist()
-        weights = mixtures.within_caps(np.mean(history, axis=0))
+        history = _by_transformers(choice) if choice.settings["tier"] == GPU else reweigh(mixtures, choice.losses)
+        weights = mixtures.within_caps(history.mean(axis=0))
     rows = choice.judge({PROPORTIONAL: mixtures.proportional, UNIFORM: mixtures.uniform, CHOSEN: weights})
     verdict = rows[-1].verdict if correlation >= swarm.MIN_CORRELATION else "undecided"
     epochs = mixtures.epochs(weights).tolist()
@@ -216,7 +225,29 @@ def conclude(choice: Choice) -> Mixture:
         DomainRow(name, domain.documents, domain.bytes, int(counts[names.index(name)]), epochs[number])
         for number, (name, domain) in enumerate(choice.domains.items())
     ]
-    return Mixture(verdict, domains, rows, correlation, history, choice.plan)
+    return Mixture(verdict, domains, rows, correlation, history.tolist(), choice.plan)
+
+
+def _need_gpu() -> str:
+    """Return the device of the tier `gpu`. EngineError: no PyTorch or GPU."""
+    try:
+        import torch
+    except ImportError as error:
+        raise EngineError(f"the tier gpu needs PyTorch ({error}); {installation('torch')}") from None
+    if not torch.cuda.is_available():
+        raise EngineError(
+            "the tier gpu needs a GPU that PyTorch can use, and found none. Write tier seconds or minutes"
+        )
+    return "cuda"
+
+
+def _by_transformers(choice: Choice) -> np.ndarray:
+    """Return the weights after each step of DoReMi as published."""
+    from curation.tools.ablation.proxy_training import Training, train
+
+    texts = dict(zip(choice.domains, map(texts_of, choice.tables), strict=True))
+    seed, device = choice.settings["seed"], _need_gpu()
+    return train(texts, choice.mixtures.proportional, Training(), seed=seed, device=device)
 
 
 def _split(domains: dict[str, Domain], share: float) -> tuple[list[pa.Table], pa.Table]:
@@ -231,7 +262,7 @@ def _split(domains: dict[str, Domain], share: float) -> tuple[list[pa.Table], pa
                 f"mix: domain {name!r} has {counted(len(known), 'different text')}, expected {MIN_DIFFERENT} or more. "
                 "Give more, or leave it out"
             )
-        count = min(max(len(known) // SPLIT, MIN_DIFFERENT), len(known) // 2)
+        count = min(max(len(known) // SPLIT, FEWEST), len(known) // 2)
         is_held = np.isin(keys, known[np.argsort(split_mix(known), kind="stable")[:count]])
         held.append(domain.table.filter(pa.array(is_held)))
         rest = domain.table.filter(pa.array(~is_held))

@@ -150,7 +150,7 @@ def read_domains(given: Any, column: str, size: int, seed: int) -> dict[str, Dom
     inputs, make = list_whole_inputs(given, "mix"), _keys_of(TEXT, seed)
     names = [] if column else input_names(inputs)
     samples: dict[str, _Sample] = {}
-    counts: dict[str, np.ndarray] = {}
+    counts: dict[str, tuple[int, int]] = {}
     for table in _tables([_carrying(entry, column) for entry in inputs] if column else inputs, "reading domains"):
         if column:
             table = _with_sources(table, ["" if name is None else str(name) for name in table.column(OWN).to_pylist()])
@@ -159,7 +159,8 @@ def read_domains(given: Any, column: str, size: int, seed: int) -> dict[str, Dom
             if name:
                 part = table.filter(pc.equal(table.column(SOURCE), name))
                 samples.setdefault(name, _Sample(size)).add(part)
-                counts[name] = counts.get(name, np.zeros(2, np.int64)) + [len(part), _text_bytes(part)]
+                documents, size_so_far = counts.get(name, (0, 0))
+                counts[name] = documents + len(part), size_so_far + _text_bytes(part)
         if len(samples) > MAX_DOMAINS:
             raise InputError(
                 f"mix: {f'column {column}' if column else 'the input'} has more than {MAX_DOMAINS} domains. Give a "
@@ -167,7 +168,7 @@ def read_domains(given: Any, column: str, size: int, seed: int) -> dict[str, Dom
             )
     if missing := [name for name in names if name not in samples]:
         raise InputError(f"mix: input {missing[0]!r} has no document. Leave it out")
-    return {name: Domain(samples[name].table(), *counts[name].tolist()) for name in sorted(samples)}
+    return {name: Domain(samples[name].table(), *counts[name]) for name in sorted(samples)}
 
 
 def texts_of(table: pa.Table) -> pa.LargeStringArray:

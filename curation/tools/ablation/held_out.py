@@ -69,21 +69,14 @@ def _is_held_out(table: pa.Table) -> np.ndarray:
     return np.asarray(split_mix(np.asarray(table.column(KEY).to_numpy())) % np.uint64(SPLIT) == 0)
 
 
-def clean(target: pa.Table, raw_like: pa.Table, curated_like: pa.Table, pair: Pair) -> dict[str, HeldOutTexts]:
+def clean(
+    target: pa.Table, raw_like: pa.Table, curated_like: pa.Table, pair: Pair, few: bool = False
+) -> dict[str, HeldOutTexts]:
     """Return the held-out texts of each kind, without those that share a word 13-gram with a text of an arm, or are
     near-duplicates of one or of each other.
 
-    Raises InputError if too few of the target are left.
+    Raises InputError if too few of the target are left, unless `few` is true.
     """
-    found = without_leaks(target, raw_like, curated_like, pair)
-    _check(found[TARGET])
-    return found
-
-
-def without_leaks(
-    target: pa.Table, raw_like: pa.Table, curated_like: pa.Table, pair: Pair
-) -> dict[str, HeldOutTexts]:
-    """Return what `clean` returns, however few texts are left."""
     arms = _both(pair)
     tables = [_chosen(table, READ_DOCUMENTS) for table in (target, raw_like, curated_like)]
     both = concat(tables[:2])
@@ -98,6 +91,8 @@ def without_leaks(
         left = _chosen(table.filter(pa.array(~leaked)), MAX_DOCUMENTS)
         names, sources = np.unique(np.array(left.column(SOURCE).to_pylist(), object).astype(str), return_inverse=True)
         found[kind] = HeldOutTexts(_cut(left), sources, names.tolist(), len(table), int(leaked.sum()))
+    if not few:
+        _check(found[TARGET])
     return found
 
 

@@ -14,14 +14,16 @@ import numpy as np
 from curation.base.system.steps import each
 from curation.tools.ablation.mixtures import LEAST, Mixtures
 
-STEP = 1.0  # eta of DoReMi, with losses in nats
+STEP = 1.0  # eta of DoReMi, with losses in nats per token
+BYTE_STEP = 0.5  # of models of bytes, with fewer steps
 SMOOTHING = 1e-3  # its c: the share of equal weights
 ROUNDS = 16
+PROXY = 0.75  # part of the budget that the proxy sees in the last round: what is still to learn tells domains apart
 DRAW = 100  # other draws than those that judge the weights
 NATS = float(np.log(2))  # per bit
 
 
-def reweighed(weights: np.ndarray, excess: np.ndarray, step: float = STEP) -> np.ndarray:
+def reweighed(weights: np.ndarray, excess: np.ndarray, step: float) -> np.ndarray:
     """Return the weights of the next step, from the excess losses in nats (float64[domains])."""
     scaled = weights * np.exp(step * (excess - excess.max()))
     smoothed = (1 - SMOOTHING) * scaled / scaled.sum() + SMOOTHING / len(weights)
@@ -34,14 +36,14 @@ def reweigh(mixtures: Mixtures, losses: Callable[[np.ndarray], np.ndarray]) -> n
     losses  bits of held-out texts -> bits per byte of each domain
 
     A model of bytes is not trained step by step. So the proxy is trained anew in each round, on a text that grows by a
-    part of the budget, drawn by the weights of the round. The reference model sees as many bytes as the last proxy, with
-    the weights by size. The excess is that of held-out texts.
+    part, mixed by the weights of the round, up to three quarters of the budget. The reference model sees the whole budget, mixed
+    by size. The excess is that of held-out texts of each domain. No weight exceeds its cap.
     """
     reference = losses(mixtures.bits(mixtures.amounts(mixtures.proportional), DRAW))
-    weights, total, found = np.full(len(reference), 1 / len(reference)), np.zeros(len(reference)), []
+    weights, total, found = mixtures.uniform, np.zeros(len(reference)), []
     for _ in each(range(ROUNDS), "reweighing domains", "round"):
-        total += weights / ROUNDS
+        total += PROXY / ROUNDS * weights
         excess = losses(mixtures.bits(mixtures.amounts(total), DRAW)) - reference
-        weights = reweighed(weights, NATS * np.maximum(excess, 0))
+        weights = mixtures.within_caps(reweighed(weights, NATS * np.maximum(excess, 0), BYTE_STEP))
         found.append(weights)
     return np.array(found)

@@ -63,9 +63,7 @@ def features(weights: np.ndarray) -> np.ndarray:
     return np.concatenate([weights, np.log(weights + FLOOR)], axis=1)
 
 
-def fit(
-    features: np.ndarray, values: np.ndarray
-) -> tuple[Callable[[np.ndarray], np.ndarray], np.ndarray]:
+def fit(features: np.ndarray, values: np.ndarray) -> tuple[Callable[[np.ndarray], np.ndarray], np.ndarray]:
     """Return the predictions of a ridge regression, and for each row that of a regression without it. The ridge is that
     with the smallest error of the latter."""
     center, scale = features.mean(axis=0), features.std(axis=0) + 1e-12
