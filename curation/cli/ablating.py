@@ -27,7 +27,7 @@ def _add_ablate(parser: Parser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--held-out", nargs="+", action="extend", default=[], metavar="FILE",
-        help="decide by these texts; each FILE is a source (with --mix, default: a part of each input)",
+        help="decide by these texts; each FILE is a source",
     )  # fmt: skip
     parser.add_argument(
         "--source-column", default="", metavar="NAME", help="read sources of held-out texts from this column"
@@ -43,7 +43,7 @@ def _add_ablate(parser: Parser) -> None:
         parser.add_argument(name, type=kind, default=default, metavar=metavar, help=text)
     add_mix(parser)
     share(parser, *READING)
-    share(parser, "output", help="write ablation.html and its data, or mixture.json, to this folder")
+    share(parser, "output", help="write the result to this folder")
     share(parser, "force", help="replace another ablation in DIR")
     share(parser, *LOGGING)
 

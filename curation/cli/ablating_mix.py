@@ -18,18 +18,16 @@ def add_mix(parser: Parser) -> None:
     """Add the options of a choice of weights."""
     parser.add_argument(
         "--mix", nargs="+", action="extend", default=[], metavar="FILE",
-        help="in place of RAW and CURATED: weigh these inputs for mix",
+        help="instead of RAW and CURATED: weigh these for mix",
     )  # fmt: skip
-    parser.add_argument(
-        "--by", default="source", metavar="NAME", help="weigh the values of this column (default: source)"
-    )
+    parser.add_argument("--by", default="source", metavar="NAME", help="weigh the values of this column")
     add(
         parser, "--method", choices=METHODS, noun="method", default="regmix", metavar="METHOD",
         help="weigh by regmix (default) or doremi",
     )  # fmt: skip
     for name, metavar, default, text in (
-        ("--mixture-bytes", "N", 0, "weigh for N bytes of mixture (default: 0, all there is)"),
-        ("--max-epochs", "N", 4, "repeat no text more often (default: 4)"),
+        ("--mixture-bytes", "N", 0, "weigh for N bytes (default: all)"),
+        ("--max-epochs", "N", 4, "repeat at most N times (default: 4)"),
     ):
         parser.add_argument(name, type=whole_number, default=default, metavar=metavar, help=text)
 

@@ -58,8 +58,8 @@ def ablate_mix(
     method     `regmix`: weights with the fewest predicted bits of `held_out`, by a regression over random mixtures
                (Liu et al. 2024); `doremi`: weights that leave no domain far behind what it can reach (Xie et al. 2023),
                adapted to models of bytes
-    tier       `seconds`: models of bytes on at most 2 MB of text; `minutes`: on 20 MB; `gpu`: DoReMi as published, with
-               transformers in PyTorch (method `doremi`), judged by models of bytes on 20 MB. It has not run on a GPU yet
+    tier       `seconds`: models of bytes on at most 2 MB of text; `minutes`: on 20 MB; `gpu`, of `doremi`: as
+               published, with transformers in PyTorch, judged by models of bytes on 20 MB. It has not run on a GPU yet
     mixture_bytes    bytes of text of the mixture that the weights are for; 0: as much as there is
     max_epochs       no domain is repeated more often in this mixture
     source_column    column of `held_out` with the source of a document; "": each file is a source

@@ -145,7 +145,7 @@ def read_domains(given: Any, column: str, size: int, seed: int) -> dict[str, Dom
     """Return the domains of inputs, by name, with samples of at most `size` bytes of text. Equal texts are in a sample
     together. `column`: the column with the domain of a document, "" for its input. Documents without one are left out.
 
-    Raises InputError for an input without documents, and for more than MAX_DOMAINS domains.
+    Raises InputError for an input without documents, a column without values, and more than MAX_DOMAINS domains.
     """
     inputs, make = list_whole_inputs(given, "mix"), _keys_of(TEXT, seed)
     names = [] if column else input_names(inputs)
@@ -166,6 +166,8 @@ def read_domains(given: Any, column: str, size: int, seed: int) -> dict[str, Dom
                 f"mix: {f'column {column}' if column else 'the input'} has more than {MAX_DOMAINS} domains. Give a "
                 "column with fewer values"
             )
+    if column and not samples:
+        raise InputError(f"mix: no document has a value in column {column!r}. Name a column of the input")
     if missing := [name for name in names if name not in samples]:
         raise InputError(f"mix: input {missing[0]!r} has no document. Leave it out")
     return {name: Domain(samples[name].table(), *counts[name]) for name in sorted(samples)}

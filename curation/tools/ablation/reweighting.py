@@ -36,8 +36,8 @@ def reweigh(mixtures: Mixtures, losses: Callable[[np.ndarray], np.ndarray]) -> n
     losses  bits of held-out texts -> bits per byte of each domain
 
     A model of bytes is not trained step by step. So the proxy is trained anew in each round, on a text that grows by a
-    part, mixed by the weights of the round, up to three quarters of the budget. The reference model sees the whole budget, mixed
-    by size. The excess is that of held-out texts of each domain. No weight exceeds its cap.
+    part, mixed by the weights of the round, up to three quarters of the budget. The reference model sees the whole
+    budget, mixed by size. The excess is that of held-out texts of each domain. No weight exceeds its cap.
     """
     reference = losses(mixtures.bits(mixtures.amounts(mixtures.proportional), DRAW))
     weights, total, found = mixtures.uniform, np.zeros(len(reference)), []
