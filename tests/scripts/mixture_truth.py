@@ -49,7 +49,7 @@ def pieces(text: str) -> list[str]:
 
 def own_domains() -> dict[str, list[str]]:
     """Return the domains from the data of the tests."""
-    found = defaultdict(list)
+    found: dict[str, list[str]] = defaultdict(list)
     for record in real_records():
         found[record["source"]] += pieces(record["text"])
     for line in gzip.decompress((DATA / "languages.jsonl.gz").read_bytes()).splitlines():
@@ -60,7 +60,7 @@ def own_domains() -> dict[str, list[str]]:
 
 def domains_of(path: Path) -> dict[str, list[str]]:
     """Return the five largest sources of a file."""
-    found = defaultdict(list)
+    found: dict[str, list[str]] = defaultdict(list)
     for line in path.read_bytes().splitlines():
         record = orjson.loads(line)
         found[record["source"]] += pieces(record["text"])

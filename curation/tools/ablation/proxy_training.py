@@ -59,8 +59,8 @@ def train(
     reference, chance = make(training.size, seed, device), np.random.default_rng([seed, 2])
     for optimizer in _steps(reference, training, "training the reference model"):
         numbers = chance.choice(count, training.rows * count, p=proportional / proportional.sum())
-        ids = np.stack([rows[number][chance.integers(len(rows[number]))] for number in numbers])
-        _update(reference, optimizer, losses(reference, _ids(ids, device)).mean())
+        drawn = np.stack([rows[number][chance.integers(len(rows[number]))] for number in numbers])
+        _update(reference, optimizer, losses(reference, _ids(drawn, device)).mean())
     reference.eval()
     proxy, chance = make(training.size, seed, device), np.random.default_rng([seed, 3])
     weights, found = np.full(count, 1 / count), []

@@ -15,10 +15,11 @@ from curation.base.system.steps import each
 from curation.tools.ablation.mixtures import LEAST, Mixtures
 
 STEP = 1.0  # eta of DoReMi, with losses in nats per token
-BYTE_STEP = 0.5  # of models of bytes, with fewer steps
+BYTE_STEP = 0.4  # of models of bytes, with fewer steps
 SMOOTHING = 1e-3  # its c: the share of equal weights
 ROUNDS = 16
-PROXY = 0.75  # part of the budget that the proxy sees in the last round: what is still to learn tells domains apart
+PROXY = 0.5  # part of the budget that the proxy sees in the last round: what is still to learn tells domains apart
+DOUBLING = 2  # rounds in which the text of the proxy doubles: losses fall with the logarithm of the text
 DRAW = 100  # other draws than those that judge the weights
 NATS = float(np.log(2))  # per bit
 
@@ -35,14 +36,14 @@ def reweigh(mixtures: Mixtures, losses: Callable[[np.ndarray], np.ndarray]) -> n
 
     losses  bits of held-out texts -> bits per byte of each domain
 
-    A model of bytes is not trained step by step. So the proxy is trained anew in each round, on a text that grows by a
-    part, mixed by the weights of the round, up to three quarters of the budget. The reference model sees the whole
-    budget, mixed by size. The excess is that of held-out texts of each domain. No weight exceeds its cap.
+    A model of bytes is not trained step by step. So the proxy is trained anew in each round, on a text that grows by
+    parts, each mixed by the weights of its round, up to half of the budget. The reference model sees the whole budget,
+    mixed by size. The excess is that of held-out texts of each domain. No weight exceeds its cap.
     """
     reference = losses(mixtures.bits(mixtures.amounts(mixtures.proportional), DRAW))
     weights, total, found = mixtures.uniform, np.zeros(len(reference)), []
-    for _ in each(range(ROUNDS), "reweighing domains", "round"):
-        total += PROXY / ROUNDS * weights
+    for number in each(range(ROUNDS), "reweighing domains", "round"):
+        total += (PROXY * 2 ** ((number + 1 - ROUNDS) / DOUBLING) - total.sum()) * weights
         excess = losses(mixtures.bits(mixtures.amounts(total), DRAW)) - reference
         weights = mixtures.within_caps(reweighed(weights, NATS * np.maximum(excess, 0), BYTE_STEP))
         found.append(weights)

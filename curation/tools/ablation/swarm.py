@@ -14,10 +14,10 @@ from curation.tools.ablation.mixtures import Mixtures, capped
 SWARM = 64  # models
 CANDIDATES, BEST = 20_000, 100  # mixtures that the regression judges, and those whose mean is taken
 TEMPERATURE = 0.5  # exponent of the weights by size, around which mixtures are drawn
-STRENGTHS = (0.1, 5.0)  # of Dirichlet's distribution, times the number of domains
+STRENGTHS = (0.5, 5.0)  # of Dirichlet's distribution, times the number of domains
 FLOOR = 0.01  # added to weights before logarithms
 RIDGES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
-DRAW = 200  # other draws than those that judge the weights
+DRAW = 200  # another draw than those that judge the weights; one for all mixtures, so that they compare
 MIN_CORRELATION = 0.5
 
 
@@ -40,7 +40,7 @@ def choose(mixtures: Mixtures, loss: Callable[[np.ndarray], float]) -> Swarm:
     chance = np.random.default_rng([mixtures.seed, 1])
     weights = _mixtures(chance, mixtures, SWARM)
     draws = each(range(SWARM), "training models of random mixtures", "model")
-    bits = np.array([loss(mixtures.bits(mixtures.amounts(weights[k]), DRAW + k)) for k in draws])
+    bits = np.array([loss(mixtures.bits(mixtures.amounts(weights[k]), DRAW)) for k in draws])
     predict, held_back = fit(features(weights), bits)
     candidates = _mixtures(chance, mixtures, CANDIDATES)
     best = np.argsort(predict(features(candidates)), kind="stable")[:BEST]
