@@ -211,7 +211,7 @@ def prepare(
 
 def conclude(choice: Choice) -> Mixture:
     """Choose weights, compare them, and return the result."""
-    mixtures, history, correlation = choice.mixtures, np.empty(0), 1.0
+    mixtures, history, correlation = choice.mixtures, np.empty((0, 0)), 1.0
     if choice.settings["method"] == REGMIX:
         weights, correlation = swarm.choose(mixtures, choice.loss)
     else:

@@ -41,9 +41,10 @@ def choose(mixtures: Mixtures, loss: Callable[[np.ndarray], float]) -> Swarm:
     weights = _mixtures(chance, mixtures, SWARM)
     draws = each(range(SWARM), "training models of random mixtures", "model")
     bits = np.array([loss(mixtures.bits(mixtures.amounts(weights[k]), DRAW)) for k in draws])
-    predict, held_back = fit(features(weights), bits)
+    once = mixtures.sizes / mixtures.final
+    predict, held_back = fit(features(weights, once), bits)
     candidates = _mixtures(chance, mixtures, CANDIDATES)
-    best = np.argsort(predict(features(candidates)), kind="stable")[:BEST]
+    best = np.argsort(predict(features(candidates, once)), kind="stable")[:BEST]
     return Swarm(capped(candidates[best].mean(axis=0), mixtures.caps), rank_correlation(held_back, bits))
 
 
@@ -57,10 +58,10 @@ def _mixtures(chance: np.random.Generator, mixtures: Mixtures, count: int) -> np
     return capped(drawn / np.maximum(drawn.sum(axis=1, keepdims=True), 1e-300), mixtures.caps)
 
 
-def features(weights: np.ndarray) -> np.ndarray:
-    """Return the features of mixtures: weights, and their logarithms, because the gain of more text of a domain
-    shrinks."""
-    return np.concatenate([weights, np.log(weights + FLOOR)], axis=1)
+def features(weights: np.ndarray, once: np.ndarray) -> np.ndarray:
+    """Return the features of mixtures: the logarithms of weights, because the gain of more text of a domain shrinks,
+    and of the weights of different text. `once`: the weights that repeat nothing."""
+    return np.log(np.concatenate([weights, np.minimum(weights, once)], axis=1) + FLOOR)
 
 
 def fit(features: np.ndarray, values: np.ndarray) -> tuple[Callable[[np.ndarray], np.ndarray], np.ndarray]:
@@ -88,4 +89,4 @@ def rank_correlation(one: np.ndarray, other: np.ndarray) -> float:
     ranks = [np.unique(values, return_inverse=True)[1].astype(float) for values in (one, other)]
     if any(np.ptp(rank) == 0 for rank in ranks):
         return 0.0
-    return float(np.corrcoef(*ranks)[0, 1])
+    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])

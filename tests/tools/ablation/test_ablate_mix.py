@@ -221,7 +221,7 @@ def test_a_model_sees_a_domain_as_often_as_the_mixture_does():
 
 def test_predictions_without_a_row_are_those_of_a_regression_without_it():
     chance = np.random.default_rng(5)
-    rows = swarm.features(chance.dirichlet(np.ones(4), 30))
+    rows = swarm.features(chance.dirichlet(np.ones(4), 30), np.full(4, 0.3))
     values = rows @ chance.normal(size=rows.shape[1]) + chance.normal(0, 0.01, 30)
     predict, without = swarm.fit(rows, values)
     assert predict(rows) == pytest.approx(values, abs=0.1)
