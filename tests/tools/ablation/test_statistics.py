@@ -4,7 +4,15 @@
 import numpy as np
 import pytest
 
-from curation.tools.ablation.statistics import Difference, compare, compare_pairs, compare_placebos, holm, t_quantile, t_share
+from curation.tools.ablation.statistics import (
+    Difference,
+    compare,
+    compare_pairs,
+    compare_placebos,
+    holm,
+    t_quantile,
+    t_share,
+)
 
 TEXTS, SOURCES = 200, 12
 # scipy.stats.t.ppf((1 + level) / 2, freedom) of SciPy 1.17
