@@ -370,9 +370,9 @@ def pandas_lines(path: Path, folder: Path, place: Place) -> Facts:
 
 
 def _tiktoken() -> Any:
-    from curation.tokens.vocabularies import _gpt2_encoding
+    from curation.tokens.vocabularies import gpt2_encoding
 
-    return _gpt2_encoding("gpt2")  # a tiktoken.Encoding, without a download
+    return gpt2_encoding("gpt2")  # a tiktoken.Encoding, without a download
 
 
 def tiktoken_batch(path: Path, folder: Path, place: Place) -> Iterator[Facts]:

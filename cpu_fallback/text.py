@@ -14,7 +14,7 @@ from cpu_fallback.fasttext import allocate_known
 from cpu_fallback.repeated_strings import allocate_strings, repeat_long_rows, repeat_rows
 from cpu_fallback.vector_scan import allocate_positions
 from cpu_fallback.vector_shingles import allocate_words
-from curation.base.arrays import as_one_array
+from curation.base.arrays import as_one_array, batches_by_size
 from curation.base.measures import NUM_MEASURES, REPEATED_SIZES, Measure, wanted, wanted_scan
 from curation.kernels import stop_words, tables
 from curation.kernels.hashing import table_mask
@@ -27,9 +27,10 @@ from curation.kernels.word_breaks import PIECES, SCRIPTS, SPACES, TABLE, allocat
 from curation.kernels.word_lists import load_classes, load_word_lists
 from curation.kernels.words import character_lanes
 from curation.models.fasttext import MODELS_KEPT, Classifier
-from curation.models.ngrams import LanguageModel
+from curation.models.ngrams import SPELLED, WORD, LanguageModel, spelled
 
 MOST_SLICES = 256  # per call: a slice of texts costs as much as a copy of about 20 KB
+SPELLED_AT_ONCE = 1 << 20  # bytes of text that are copied as words
 ROWS_AT_ONCE = 2040  # all measures of this many rows fit the cache; a power of two would share cache sets
 
 
@@ -210,7 +211,15 @@ def score_text(text: pd.Series, model: LanguageModel) -> np.ndarray:
     data, offsets, nulls = buffers_of(text)
     valid = np.ones(len(text), bool) if nulls is None else nulls
     out = np.zeros((len(text), NUM_RESULTS), np.int64)
-    kernels.score_rows(data, offsets, valid, *model.tables, np.empty(model.scratch_items, np.int64), out)
+    scratch = np.empty(model.scratch_items, np.int64)
+    if model.unit == WORD:
+        kernels.score_rows(data, offsets, valid, *model.tables, scratch, out)
+        return out
+    for rows in batches_by_size(offsets[1:] - offsets[0], SPELLED_AT_ONCE):
+        words = spelled(data, offsets[rows.start : rows.stop + 1], SPELLED)
+        for array in words:
+            array.setflags(write=False)  # as the arrays of a column: the same compiled function takes both
+        kernels.score_rows(*words, valid[rows], *model.tables, scratch, out[rows])
     return out
 
 

@@ -63,6 +63,7 @@ _HOMES = {
     "curation.results.finished.run_result": ("RunResult", "open_run"),
     "curation.running.run": ("run",),
     "curation.recipes.recipe": ("Output", "Recipe", "Report", "convert_recipe", "load_recipe", "parse_recipe"),
+    "curation.tokens.blend_phases": ("BlendPhase",),
     "curation.tokens.blends": ("Blend", "Megatron"),
     "curation.tokens.forms": ("Blocks", "Chunks", "Mds", "Packed", "TokenShards"),
     "curation.reading.inputs": ("Budget", "FilesInput", "HubInput", "Input"),

@@ -107,6 +107,7 @@ from curation.stages.outcome import Decision as Decision
 from curation.stages.outcome import Drops as Drops
 from curation.stages.outcome import Outcome as Outcome
 from curation.stages.own_functions import stage as stage
+from curation.tokens.blend_phases import BlendPhase as BlendPhase
 from curation.tokens.blends import Blend as Blend
 from curation.tokens.blends import Megatron as Megatron
 from curation.tokens.forms import Blocks as Blocks

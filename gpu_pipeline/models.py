@@ -9,7 +9,7 @@ import numpy as np
 from curation.kernels import fasttext
 from curation.kernels import language_model as lm
 from curation.models.fasttext import Classifier
-from curation.models.ngrams import LanguageModel
+from curation.models.ngrams import BYTE, SPELLED, LanguageModel, spelled
 from gpu_pipeline import batches
 from gpu_pipeline.kernels import core
 from gpu_pipeline.kernels import model_kernels as parts
@@ -55,8 +55,8 @@ def device_classifier(model: Classifier) -> Model:
 
 @shared(2)
 def device_language_model(model: LanguageModel) -> tuple[cp.ndarray, ...]:
-    """Copy the tables of a language model to the device, unchanged."""
-    return tuple(map(cp.asarray, model.tables))
+    """Copy the tables of a language model to the device, unchanged. A model of bytes also gets SPELLED."""
+    return tuple(map(cp.asarray, (*model.tables, *([SPELLED] if model.unit == BYTE else []))))
 
 
 def classifier_bytes(offsets: np.ndarray, model: Classifier) -> np.ndarray:
@@ -74,6 +74,8 @@ def language_model_bytes(offsets: np.ndarray, model: LanguageModel) -> np.ndarra
     """Return an upper bound of the scratch bytes that the text before each offset needs. The bound depends on bytes of
     text, since words are not counted yet."""
     word_bytes = SENTENCE_WORD_BYTES + 4 * (len(model.counts) - 1)
+    if model.unit == BYTE:
+        return offsets * (SPELLED.shape[1] * (MASK_BYTES + 2) + TOKEN_BYTES + 3 * word_bytes)
     return offsets * (MASK_BYTES + (TOKEN_BYTES + 3 * word_bytes) // 2 + 1)
 
 
@@ -203,7 +205,9 @@ def score_batch(
     data: cp.ndarray, offsets: cp.ndarray, valid: cp.ndarray, model: tuple[cp.ndarray, ...], order: int
 ) -> cp.ndarray:
     """Return the results of each document (int64, (rows, NUM_RESULTS))."""
-    settings, entries = model
+    settings, entries, *of_bytes = model
+    if of_bytes:
+        data, offsets = spelled(data, offsets, *of_bytes)
     blocks, out = eight_byte_blocks(data), cp.zeros((valid.size, lm.NUM_RESULTS), np.int64)
     breaks = cp.empty(int(offsets[-1]) // 32 - int(offsets[0]) // 32 + 1, np.uint32)
     items = parts.find_tokens(data, blocks, offsets, False, breaks)

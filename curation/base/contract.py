@@ -227,8 +227,8 @@ class Engine(Protocol):
         """Return the log probability of each text by a back-off language model, int64 of shape (documents, 4).
 
         The columns are the sum of the logarithms (base 10, in units of 10^-7), words, lines with words, and words that
-        the model does not have. A word is a run of bytes without ASCII white space; each line is a sentence, and its
-        end counts in the sum."""
+        the model does not have. A word is a run of bytes without ASCII white space, or by a model of bytes each byte of
+        a line; each line with words is a sentence, and its end counts in the sum."""
         ...
 
     def signatures(self, text: Text, ngram: int, by_character: bool, a: np.ndarray, b: np.ndarray) -> np.ndarray:

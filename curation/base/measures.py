@@ -10,6 +10,7 @@ Measures of an empty or null document are 0.
 import math
 import re
 from enum import IntEnum
+from functools import cache
 from typing import NamedTuple
 
 from curation.base.errors import nearest
@@ -275,6 +276,7 @@ def is_measure(name: str) -> bool:
     return name == TOKENS or name in Measure.__members__
 
 
+@cache
 def is_part(part: str, whole: str) -> bool:
     """Return whether the measure `part` is never larger than `whole`: it counts a part of `whole`, or is the same."""
     return part == whole or (part != TOKENS and any(is_part(between, whole) for between in Measure[part].parts_of))

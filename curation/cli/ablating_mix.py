@@ -18,9 +18,9 @@ def add_mix(parser: Parser) -> None:
     """Add the options of a choice of weights."""
     parser.add_argument(
         "--mix", nargs="+", action="extend", default=[], metavar="FILE",
-        help="instead of RAW and CURATED: weigh these for mix",
+        help="weigh these inputs for mix",
     )  # fmt: skip
-    parser.add_argument("--by", default="source", metavar="NAME", help="weigh the values of this column")
+    parser.add_argument("--by", default="source", metavar="NAME", help="weigh this column's values")
     add(
         parser, "--method", choices=METHODS, noun="method", default="regmix", metavar="METHOD",
         help="weigh by regmix (default) or doremi",

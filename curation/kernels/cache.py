@@ -122,6 +122,19 @@ FOLDER, SAVED = _cache_folders()
 numba.config.CACHE_DIR = str(FOLDER / GPU_KEY)  # for the cache of numba-cuda, which has GPU kernels
 
 
+def keep(path: Path, content: bytes) -> None:
+    """Write a file of the cache, whole or not at all. If its folder cannot be written, no error is raised."""
+    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:16]}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_bytes(content)
+        temporary.replace(path)
+    except OSError as error:
+        with suppress(OSError):  # the file system may have become read-only
+            temporary.unlink(missing_ok=True)
+        log.debug("%s not kept: %s", path.name, error)
+
+
 class KernelCache(NullCache):  # type: ignore[misc]
     """The cache of one function; it replaces the cache of `njit(cache=True)`."""
 
@@ -157,16 +170,7 @@ class KernelCache(NullCache):  # type: ignore[misc]
         again."""
         assert not cres.lifted and not cres.library.has_dynamic_globals, f"{self.name} cannot be cached"
         content = dumps(cres._reduce())
-        path = next(self._files(sig))
-        temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:16]}")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_bytes(hashlib.sha256(content).digest() + content)
-            temporary.replace(path)
-        except OSError as error:
-            with suppress(OSError):  # the file system may have become read-only
-                temporary.unlink(missing_ok=True)
-            log.debug("compiled kernel not kept: %s", error)
+        keep(next(self._files(sig)), hashlib.sha256(content).digest() + content)
 
     def _files(self, sig: Any) -> Iterator[Path]:
         """The files that may hold the function, the preferred one first."""

@@ -37,8 +37,22 @@ def _may_have_prefix(data, i, stop, prefixes):
 
 
 @kernel
+def _last_up_to(values, value):
+    """Return the index of the last of ascending `values` that is at most `value`, or -1. With `np.searchsorted`, each
+    process would import numba.np.arraymath, and SciPy where it is installed, to load the kernel."""
+    low, high = 0, values.size
+    while low < high:
+        middle = (low + high) >> 1
+        if values[middle] <= value:
+            low = middle + 1
+        else:
+            high = middle
+    return low - 1
+
+
+@kernel
 def _is_listed(code_point, firsts, lasts):
-    k = np.searchsorted(firsts, code_point, side="right") - 1
+    k = _last_up_to(firsts, code_point)
     return k >= 0 and code_point <= lasts[k]
 
 
@@ -58,7 +72,7 @@ def mark_texts(data, offsets, leads, prefixes, firsts, lasts, marked):
                 if data[at(i)] >= np.uint8(0xC0):
                     code_point, _ = utf8.decode(data, i)
                 if code_point and _is_listed(code_point, firsts, lasts):
-                    text = np.searchsorted(offsets, i, side="right") - 1
+                    text = _last_up_to(offsets, i)
                     marked[text] = True
                     i = offsets[text + 1]
                 else:

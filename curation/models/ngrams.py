@@ -23,6 +23,11 @@ from curation.kernels import language_model as kernel
 MODELS_KEPT = 2  # in memory
 MAX_ORDER = 20
 MISSING_UNKNOWN = 100 * kernel.UNITS  # KenLM's log probability of <unk> for a model without <unk>
+NEVER = 99 * kernel.UNITS  # the log probability that ARPA files have in place of log(0) is -99
+WORD, BYTE = "word", "byte"  # units of models
+BYTE_WORDS = tuple(b"%02x" % byte for byte in range(256))  # the words of models of bytes
+SPELLED = np.frombuffer(b"".join(BYTE_WORDS[k] + b" " if k != 0x0A else b"  \n" for k in range(256)), np.uint8)
+SPELLED = SPELLED.reshape(256, 3)  # each byte as its word and white space, the end of a line as white space
 BINARY = b"mmap lm http://kheafield.com/code"
 GZIP = b"\x1f\x8b"
 MAX_GROWTH, FREE_BYTES = 100, 16 << 20  # of a compressed file; 3 to 10 is usual, and a few MB may grow more
@@ -64,11 +69,13 @@ class LanguageModel:
     counts         n-grams of each order
     tables         arguments of `score_document` between `end` and `scratch`
     scratch_items  int64 items of scratch memory for one document
+    unit           WORD; BYTE: its words are bytes as `spelled` writes them
     """
 
     counts: tuple[int, ...]
     tables: tuple[np.ndarray, ...]
     scratch_items: int
+    unit: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,13 +83,14 @@ class KenlmModel:
     """A file that the package kenlm reads."""
 
     model: Any
+    unit: str = WORD
 
     def score_texts(self, texts: Sequence[str | None]) -> np.ndarray:
         """Return the scores that `Engine.score_text` gives, to the precision of KenLM's float32 logarithms."""
         out = np.zeros((len(texts), kernel.NUM_RESULTS), np.int64)
         for row, text in enumerate(texts):
             for line in (text or "").split("\n"):
-                words = SPACES.sub(" ", line).strip(" ")
+                words = line.encode().hex(" ") if self.unit == BYTE else SPACES.sub(" ", line).strip(" ")
                 if words:
                     scores = [*self.model.full_scores(words)]
                     out[row, kernel.TOTAL] += sum(round(score * kernel.UNITS) for score, _, _ in scores)
@@ -90,6 +98,13 @@ class KenlmModel:
                     out[row, kernel.LINES] += 1
                     out[row, kernel.UNKNOWN_WORDS] += sum(is_unknown for _, _, is_unknown in scores[:-1])
         return out
+
+
+def spelled(data: Any, offsets: Any, table: Any) -> tuple[Any, Any]:
+    """Return the texts data[offsets[k]:offsets[k + 1]] in the words of a model of bytes, and their offsets. `table` is
+    SPELLED. The arrays are all of NumPy or all of CuPy."""
+    first = int(offsets[0])
+    return table[data[first : int(offsets[-1])]].ravel(), (offsets - first) * table.shape[1]
 
 
 def load_language_model(path: str) -> LanguageModel | KenlmModel:
@@ -147,11 +162,18 @@ def _load_binary(path: str) -> KenlmModel:
     config = kenlm.Config()
     config.show_progress = False
     try:
-        return KenlmModel(kenlm.Model(path, config))
+        return _of_kenlm(kenlm.Model(path, config))
     except (OSError, RuntimeError) as error:
         if is_of_system(error):
             raise
         raise InputError(f"{path} is no model that KenLM can read: {' '.join(str(error).split())}") from None
+
+
+def _of_kenlm(model: Any) -> KenlmModel:
+    # KenLM does not list the words of a model, so other words cannot be excluded here.
+    is_of_bytes = all(word.decode() in model for word in BYTE_WORDS)
+    is_of_bytes = is_of_bytes and round(model.score("<unk>", bos=False, eos=False) * kernel.UNITS) == -NEVER
+    return KenlmModel(model, BYTE if is_of_bytes else WORD)
 
 
 # ARPA: https://www.speech.sri.com/projects/srilm/manpages/ngram-format.5.html
@@ -223,7 +245,7 @@ def _next_line(data: np.ndarray, position: int) -> tuple[str, int]:
 
 
 def _build(path: str, counts: tuple[int, ...], entries: np.ndarray, closed: bool, longest: int) -> LanguageModel:
-    hashes = {name: _hash(name) for name in ("<s>", "</s>", "<unk>", "<UNK>")}
+    hashes = {name: _hash(name.encode()) for name in ("<s>", "</s>", "<unk>", "<UNK>")}
     for name in ("<s>", "</s>"):
         if not kernel.weights_of(entries, hashes[name]):
             raise _wrong(path, f"it has no {name}")
@@ -240,11 +262,19 @@ def _build(path: str, counts: tuple[int, ...], entries: np.ndarray, closed: bool
         settings.view(np.uint64)[setting] = value
     for table in (settings, entries):
         table.setflags(write=False)
-    return LanguageModel(counts, (settings, entries), 3 * len(counts))
+    return LanguageModel(counts, (settings, entries), 3 * len(counts), _unit(counts, entries, unknown))
 
 
-def _hash(word: str) -> np.uint64:
-    data = np.frombuffer(word.encode(), np.uint8)
+def _unit(counts: tuple[int, ...], entries: np.ndarray, unknown: np.uint64) -> str:
+    """Return BYTE for a model whose words are BYTE_WORDS, `<s>`, `</s>` and an unknown word that is never predicted.
+    The last condition excludes a model of words that was trained on dumps of binary files."""
+    is_closed = kernel.log_probability(kernel.weights_of(entries, unknown)) == -NEVER
+    has_bytes = all(kernel.weights_of(entries, _hash(word)) for word in BYTE_WORDS)
+    return BYTE if is_closed and has_bytes and counts[0] == len(BYTE_WORDS) + 3 else WORD
+
+
+def _hash(word: bytes) -> np.uint64:
+    data = np.frombuffer(word, np.uint8)
     return np.uint64(kernel.hash_span(data, 0, len(data)))
 
 

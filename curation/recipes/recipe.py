@@ -319,7 +319,15 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             check_columns(self.output.export_columns, bool(self.output.raw), carried, added)
 
     def _check_weights(self) -> None:
-        """Raise ValueError if some inputs have a `blend_weight` and others have none."""
+        """Raise ValueError if some inputs have a `blend_weight` and others have none, and for unknown inputs in phases
+        of a blend."""
+        names = [*entries_by_name(self.input)]
+        for phase in self.output.blend.phases if self.input else ():
+            for name in (name for name in phase.weights if name not in names):
+                raise ValueError(
+                    f"output.blend.phases: phase {phase.name} has a weight for {name!r}, but no input has that name"
+                    f"{nearest(name, names)}"
+                )
         bare = [shown(entry.path) for entry in self.input if entry.blend_weight is msgspec.UNSET]
         if self.output.blend.by == "given" and 0 < len(bare) < len(self.input):
             raise ValueError(

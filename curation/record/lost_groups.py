@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from curation.base.contract import TEXT
 from curation.base.engine import load_engine
-from curation.base.errors import InputError, counted
+from curation.base.errors import counted
 from curation.kernels.fasttext import SCORE_UNITS
 from curation.kernels.tables import SCRIPTS, load_tables
 from curation.models.fasttext import load_classifier
@@ -132,7 +132,7 @@ def warn_of_lost_groups(
     found += [("script", name, group) for name, group in lost]
     names = {name for name, _ in lost}
     rest = [document for document, script in zip(rest, scripts, strict=True) if script and script not in names]
-    languages = [*_languages(rest)]
+    languages = _languages(rest)
     groups = _groups(rest, languages)
     lost = _lost(groups, weight)
     found += [("language", name, group) for name, group in lost]
@@ -341,19 +341,14 @@ def scripts_of(texts: Sequence[str]) -> list[str | None]:
     return [SCRIPTS[number] if is_text else None for number, is_text in zip(best, has_letters, strict=True)]
 
 
-def _languages(sample: Sequence[SampledDocument]) -> Iterator[str | None]:
-    """Return the language of each document by the model lid.176.ftz. It is None if the model is unsure, or if the
-    package of the model is missing."""
-    try:
-        model = load_classifier("")
-    except InputError:
-        return iter([None] * len(sample))
+def _languages(sample: Sequence[SampledDocument]) -> list[str | None]:
+    """Return the language of each document by the model lid.176.ftz, None if the model is unsure."""
+    model = load_classifier("")
     engine = load_engine("cpu")
     texts = pa.array([document.text for document in sample], pa.large_string())
     label, score = engine.classify(engine.from_arrow(pa.table({TEXT: texts}))[TEXT], model, GROUP_CHARACTERS)
     is_sure = (label >= 0) & (score >= MIN_PROBABILITY * SCORE_UNITS)
-    names = (model.labels[number] if sure else None for number, sure in zip(label.tolist(), is_sure, strict=True))
-    return iter(list(names))
+    return [model.labels[number] if sure else None for number, sure in zip(label.tolist(), is_sure, strict=True)]
 
 
 def values_of(rows: pa.Table, columns: Sequence[str]) -> pa.Array:

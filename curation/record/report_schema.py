@@ -187,6 +187,18 @@ class _Output(msgspec.Struct):
         check_shares(self.splits)
 
 
+class _Drawn(msgspec.Struct):
+    tokens: Count
+    epochs: float
+
+
+class _Phase(msgspec.Struct):
+    name: str
+    asked: Count
+    tokens: Count
+    inputs: dict[str, _Drawn]
+
+
 class _Recipe(msgspec.Struct):
     name: str
     input: list[_Input]
@@ -223,6 +235,7 @@ class _Report(msgspec.Struct):
     tokenizer: dict[str, Any]
     values: AllValues
     texts: ReportTexts
+    phases: list[_Phase] = []
     measured: list[Measured] = []  # reports up to 0.3 lack it
 
     def __post_init__(self) -> None:

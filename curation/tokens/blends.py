@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import msgspec
 
 from curation.base.errors import OutputError, counted
 from curation.base.system.files import as_json, commit
+from curation.tokens.blend_phases import BlendPhase, PhaseDraw, check_phases, draw_phases, epochs_of, phase_rows
 from curation.tokens.megatron import TrainingPair
 from curation.tokens.ordering import SPLITS
 from curation.tokens.temperature import UNITS, check_temperature, tempered
@@ -24,6 +26,7 @@ from curation.tokens.temperature import UNITS, check_temperature, tempered
 WAYS = ("given", "tokens", "temperature")
 NAMES = ("text", "document")
 META = "tokens/_meta"
+DEFAULT_SEED = 1234  # --seed of Megatron
 INDEX_FOLDER = "index_mapping"  # in the run's folder, not in tokens/: the manifest names every file there
 
 
@@ -35,10 +38,15 @@ class Blend(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
                  for a missing `blend_weight`. Megatron divides weights by their sum
     temperature  above 0. With 1, weights are proportional to size; larger values make small and large inputs more
                  equal. Only with `by: temperature`
+    phases       phases of training, in their order: each has a blend file of its own
+    max_epochs   draw no input more often than this over all phases; what a phase then lacks is drawn from its other
+                 inputs, by their weights. The last phase is filled first. 0: no limit
     """
 
     by: str = "given"
     temperature: float = 1.0
+    phases: tuple[BlendPhase, ...] = ()
+    max_epochs: int = 0
 
     def __post_init__(self) -> None:
         if self.by not in WAYS:
@@ -49,6 +57,7 @@ class Blend(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
                 f"blend.temperature is {self.temperature}, but blend.by is {self.by}. Set blend.by: temperature, or "
                 "leave temperature out"
             )
+        check_phases(self.phases, self.max_epochs)
 
 
 class Megatron(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -118,6 +127,27 @@ def weigh(pairs: Sequence[TrainingPair], weights: Mapping[str, float], blend: Bl
     ]
 
 
+def train_sizes(pairs: Sequence[TrainingPair]) -> dict[str, int]:
+    """Return input -> tokens of its pairs of the split train, or of all pairs without splits."""
+    sizes: dict[str, int] = {}
+    for pair in pairs:
+        if pair.split in ("", SPLITS[0]):
+            sizes[pair.source] = sizes.get(pair.source, 0) + pair.info.tokens
+    return sizes
+
+
+def blend_phases(pairs: Sequence[TrainingPair], weights: Mapping[str, float], blend: Blend) -> list[PhaseDraw]:
+    """Return the tokens that each phase of `blend` draws from the split train, or from all pairs without splits.
+
+    weights  input name -> `blend_weight`, for each input that has one
+    """
+    train = [pair for pair in pairs if pair.split in ("", SPLITS[0])]
+    given: dict[str, Fraction] = {}
+    for pair, weighted in zip(train, weigh(train, weights, blend), strict=True):
+        given[pair.source] = given.get(pair.source, Fraction(0)) + Fraction(weighted.weight)
+    return draw_phases(blend.phases, blend.max_epochs, train_sizes(pairs), given)
+
+
 def flat(weighted: Sequence[Weighted]) -> list[str]:
     """Return [weight, prefix, weight, prefix, ...], the form of a blend in Megatron and NeMo."""
     return [text for pair in weighted for text in (pair.weight, pair.prefix)]
@@ -130,7 +160,7 @@ def meta_files(
     """Return name -> content of the files in `tokens/_meta/`.
 
     `manifest.json`, `blend.txt` (with splits: the train split), `nemo.yaml`, `README.txt` with the lines to paste, and
-    with splits `per_split.json`.
+    with splits `per_split.json`. With phases, `phases.json`, and the blend of each phase in files of the same forms.
 
     folder   absolute path of the run
     weights  input name -> `blend_weight`, for each input that has one
@@ -145,9 +175,58 @@ def meta_files(
         "README.txt": _readme(folder, by_split, pairs, megatron),
     }
     if names != [""]:
-        content = {name: flat(by_split[name]) if name in by_split else None for name in SPLITS}
-        files["per_split.json"] = as_json(content, indent=True)
+        files["per_split.json"] = _per_split(by_split)
+    draws, sizes = blend_phases(pairs, weights, blend), train_sizes(pairs)
+    for number, draw in enumerate(draws, 1):
+        train = _weighted_by(draw, [pair for pair in pairs if pair.split == names[0]], sizes)
+        texts[f"{_phase_stem('blend', number, draw)}.txt"] = "".join(f"{pair.weight} {pair.prefix}\n" for pair in train)
+        if names != [""]:
+            files[f"{_phase_stem('per_split', number, draw)}.json"] = _per_split(by_split | {names[0]: train})
+    if draws:
+        shown = {"max_epochs": blend.max_epochs, "epochs": epochs_of(draws, sizes), "phases": phase_rows(draws, sizes)}
+        files["phases.json"] = as_json(shown, indent=True)
+        texts["README.txt"] += _phase_lines(folder, draws, names != [""], megatron)
     return files | {name: text.encode() for name, text in texts.items()}
+
+
+def _per_split(by_split: Mapping[str, Sequence[Weighted]]) -> bytes:
+    content = {name: flat(by_split[name]) if name in by_split else None for name in SPLITS}
+    return as_json(content, indent=True)
+
+
+def _phase_stem(kind: str, number: int, draw: PhaseDraw) -> str:
+    return f"{kind}_{number}_{draw.phase.name}"
+
+
+def _weighted_by(draw: PhaseDraw, pairs: Sequence[TrainingPair], sizes: Mapping[str, int]) -> list[Weighted]:
+    """Return the pairs of the inputs that a phase draws, with their shares of its tokens."""
+    total = sum(draw.tokens.values())
+    drawn = [(pair, draw.tokens.get(pair.source, 0)) for pair in pairs]
+    return [
+        Weighted(f"{tokens * pair.info.tokens / (sizes[pair.source] * total):.6g}", pair.info.prefix)
+        for pair, tokens in drawn
+        if tokens
+    ]
+
+
+def _phase_lines(folder: Path, draws: Sequence[PhaseDraw], has_splits: bool, megatron: Megatron) -> str:
+    """Return the lines of `README.txt` about phases: what to give Megatron-LM for each."""
+    lines = ["", "Megatron-LM, phase by phase. Another --seed for each phase: with the same one, phases may begin with"]
+    lines += ["the same documents of an input."]
+    for number, draw in enumerate(draws, 1):
+        length, tokens = draw.phase.seq_length or megatron.seq_length, sum(draw.tokens.values())
+        stem = _phase_stem("per_split" if has_splits else "blend", number, draw)
+        files = (
+            f"--per-split-data-args-path {folder / META / stem}.json"
+            if has_splits
+            else f"--data-args-path {folder / META / stem}.txt --split {megatron.splits_string}"
+        )
+        lines += [
+            f"  {draw.phase.name}: {counted(tokens, 'token')}, {counted(tokens // length, 'sample')}",
+            f"  {files} --seq-length {length} --seed {DEFAULT_SEED + number - 1} "
+            f"--data-cache-path {folder / INDEX_FOLDER}",
+        ]
+    return "\n".join(lines) + "\n"
 
 
 def write_meta(folder: Path, files: Mapping[str, bytes]) -> dict[str, str]:

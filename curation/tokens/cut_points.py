@@ -60,18 +60,18 @@ INNER_SPACE = re.compile("[^▁ ][▁ ]")
 class CutPoints(NamedTuple):
     """Where texts can be cut.
 
-    pattern   matches the character before a point
+    pattern   regular expression that matches the character before a point
     skipped   characters after a point that belong to no piece: 1 for a space that the library puts before each text
     """
 
-    pattern: re.Pattern[str]
+    pattern: str
     skipped: int = 0
 
     def pieces(self, text: str) -> Iterator[str]:
         """Yield the pieces of a text: all but the last have at least PIECE_CHARACTERS characters."""
         start = 0
         while len(text) - start > PIECE_CHARACTERS:
-            match = self.pattern.search(text, start + PIECE_CHARACTERS - 1)
+            match = re.compile(self.pattern).search(text, start + PIECE_CHARACTERS - 1)
             if match is None:
                 break
             yield text[start : match.end()]
@@ -80,10 +80,10 @@ class CutPoints(NamedTuple):
 
 
 SHOWN = rf"[!-~{LETTERS}]"
-AFTER_LETTERS = CutPoints(re.compile(rf"[{LETTERS}](?=[{SIGNS}0-9])|[!-~](?= )"))
-BEFORE_SIGNS = CutPoints(re.compile(rf"[{LETTERS}](?=[{SIGNS}])|[!-~](?= )"))
-BEFORE_SPACES = CutPoints(re.compile(rf"{SHOWN}(?= )"))
-INSTEAD_OF_SPACES = CutPoints(re.compile(rf"{SHOWN}(?= {SHOWN})"), skipped=1)
+AFTER_LETTERS = CutPoints(rf"[{LETTERS}](?=[{SIGNS}0-9])|[!-~](?= )")
+BEFORE_SIGNS = CutPoints(rf"[{LETTERS}](?=[{SIGNS}])|[!-~](?= )")
+BEFORE_SPACES = CutPoints(rf"{SHOWN}(?= )")
+INSTEAD_OF_SPACES = CutPoints(rf"{SHOWN}(?= {SHOWN})", skipped=1)
 
 
 def points_of_json(content: Mapping[str, Any]) -> CutPoints | None:

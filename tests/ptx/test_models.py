@@ -19,6 +19,7 @@ from tests.ptx.test_kernels import SOME_SEEDS
 from tests.ptx.test_measures import LONGEST_THREAD, SIZE
 from tests.ptx.workload import shifted_column
 from tests.stages.test_perplexity import made_arpa
+from tests.tools.test_byte_lm import made_byte_model
 
 MODELS = {
     "words": model_of(buckets=300, word_ngrams=3, width=7),
@@ -46,6 +47,8 @@ def load(tmp_path_factory):
 
     def load(name, order=0):
         path = folder / f"{name}-{order}"
+        if name == "bytes":
+            return load_language_model(str(made_byte_model(folder, order)))
         path.write_bytes(made_arpa(order, order % 2 == 1) if order else as_bytes(MODELS[name]))
         return load_language_model(str(path)) if order else load_classifier(str(path))
 
@@ -72,6 +75,8 @@ def test_labels_and_scores(monkeypatch, load, seed):
     assert_same_labels(engine, text, load("all").scoring("l3"))
     for order in (1, 2, 3, 5):
         assert_same_scores(engine, text, load("model", order))
+    for order in (1, 4):
+        assert_same_scores(engine, text, load("bytes", order))
 
 
 @pytest.mark.parametrize(("skipped", "shift"), [(0, 3), (3, 5), (5, 1)])
@@ -87,6 +92,7 @@ def test_labels_and_scores_of_any_column(monkeypatch, load, skipped, shift):
     for max_characters in (0, 4):
         assert_same_labels(engine, text, load("all"), max_characters)
     assert_same_scores(engine, text, load("model", 3))
+    assert_same_scores(engine, text, load("bytes", 3))
 
 
 LONG = ["x", "é", "the ", "the\n", "\n", " ", "__label__x ", "__label__", ". </s> ", "漢字 of the w1 \n"]

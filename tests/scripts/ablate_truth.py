@@ -40,7 +40,7 @@ from tests.menus import menus
 DATA = Path(__file__).resolve().parents[1] / "data"
 MAX_CHARACTERS = 6000  # of a document
 HELD_OUT = 700  # documents
-SHARES = (0.1, 0.15, 0.2, 0.25, 0.3, 0.4)  # of menus
+SHARES = [step / 40 for step in range(1, 20)]  # of menus
 FACTOR = 1.5
 CASES = {"boilerplate": 10, "language": 10, "duplicates": 10, "words": 10, "half": 40, "swapped": 3, "power": 12}
 Spoil = Callable[[random.Random, list[str]], list[str]]
@@ -133,20 +133,25 @@ def verdict_of(experiment: Experiment) -> tuple[str, str]:
 
 def power(pool: Pool, cases: int, size: int) -> Iterator[str]:
     """Yield a fault if the smallest share of menus that is found in three quarters of the cases has another effect than
-    the minimum detectable effect that these cases print."""
-    for share in SHARES:
-        experiments = [pool.experiment("power", case, size, share) for case in range(cases)]
+    the minimum detectable effect that these cases print. The share is found by bisection."""
+    low, high, lines = 0, len(SHARES), dict[int, tuple[str, float]]()
+    while low < high:
+        middle = (low + high) // 2
+        experiments = [pool.experiment("power", case, size, SHARES[middle]) for case in range(cases)]
         detectable = sum(experiment.score_placebos() for experiment in experiments) / cases
         found = [experiment.judge() for experiment in experiments]
         effect = -sum(result["curated"].value for result in found) / cases
         better = sum(result["verdict"] == "better" for result in found)
-        line = f"power: {share:.0%} menus, {effect:.2%} better, detectable {detectable:.2%}: {better} of {cases} found"
+        line = (
+            f"power: {SHARES[middle]:.1%} menus, {effect:.2%} better, detectable {detectable:.2%}: {better} of {cases}"
+        )
         print(line, flush=True)
-        if better >= 0.75 * cases:
-            if not 1 / FACTOR <= effect / detectable <= FACTOR:
-                yield line
-            return
-    yield "power: nothing found"
+        lines[middle] = line, effect / detectable
+        low, high = (low, middle) if better >= 0.75 * cases else (middle + 1, high)
+    line, ratio = lines.get(high, ("power: nothing found", 0.0))
+    print(f"smallest share found: {line}")
+    if not 1 / FACTOR <= ratio <= FACTOR:
+        yield line
 
 
 def is_broken(kind: str, verdicts: Counter[str]) -> bool:

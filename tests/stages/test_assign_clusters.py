@@ -20,9 +20,9 @@ from curation.base.errors import RecipeError
 from curation.recipes.recipe import convert_recipe
 from curation.results.finished.verify import verify
 from curation.running.run import run
-from curation.stages.shares.mix import apportion
 from curation.stages.vectors import assign_clusters
 from curation.stages.vectors.vector_clusters import Clusters
+from curation.tokens.quotas import apportion
 from tests.models.tiny_files import LETTERS, write_static
 from tests.runs import files_below, recipe_of
 

@@ -94,9 +94,7 @@ def tokenizer_json(**content) -> str:
 
 @cache
 def gpt2_ranks() -> dict[bytes, int]:
-    encoding = vocabularies._gpt2_encoding("gpt2")
-    assert encoding is not None
-    return encoding._mergeable_ranks
+    return vocabularies.gpt2_encoding()._mergeable_ranks
 
 
 def pairs_of(pattern: int) -> BytePairs:

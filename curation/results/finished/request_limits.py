@@ -9,8 +9,7 @@ has no limit while it sends, and httpx has none for a response of one byte per s
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from functools import cache
 from typing import Any
@@ -39,6 +38,8 @@ def limited_store() -> dict[str, Any]:
 
 @cache
 def _session() -> type:
+    import asyncio  # here, since most runs send no requests
+
     from aiobotocore.httpsession import AIOHTTPSession
     from botocore.exceptions import ConnectTimeoutError, ReadTimeoutError
 
@@ -48,7 +49,7 @@ def _session() -> type:
         try:
             async with asyncio.timeout(seconds) as limit:
                 if body:
-                    request.body = _noted(body, limit, seconds)
+                    request.body = _noted(body, lambda: limit.reschedule(asyncio.get_running_loop().time() + seconds))
                 return await AIOHTTPSession.send(self, request)
         except (TimeoutError, ConnectTimeoutError, ReadTimeoutError):
             raise StalledError from None
@@ -58,12 +59,13 @@ def _session() -> type:
     return type("LimitedSession", (AIOHTTPSession,), {"send": send})
 
 
-async def _noted(body: Any, limit: asyncio.Timeout, seconds: float) -> AsyncIterator[bytes]:
-    """Yield the pieces of a body. The time limit begins again whenever the client takes a piece."""
+async def _noted(body: Any, begin_again: Callable[[], None]) -> AsyncIterator[bytes]:
+    """Yield the pieces of a body, and call a function whenever the client takes a piece: the time limit begins
+    again."""
     async for block in _blocks(body):
         for start in range(0, len(block), PIECE_BYTES):
             with suppress(RuntimeError):  # the limit has been reached
-                limit.reschedule(asyncio.get_running_loop().time() + seconds)
+                begin_again()
             yield block[start : start + PIECE_BYTES]
 
 

@@ -19,6 +19,7 @@ from curation.results.report.page.rendering import number, percent, ranked, rend
 from curation.results.report.text import ONE_LINE, form_lines, funnel_line, missing_documents, stage_lines, totals
 from curation.rules.group_tallies import SHOWN_GROUPS
 from curation.stages.base import counts_line
+from curation.tokens.blend_phases import phase_table
 
 MAX_BYTES = 3_300_000  # including 1.75 MB for the sample of measures
 SHOWN_INPUTS = 5  # inputs named in the title
@@ -137,6 +138,7 @@ def _documents(content: dict[str, Any]) -> dict[str, Any]:
         "lengths": pairs_of_bars(values["read_bytes"], values["kept_bytes"], "B") if has_lengths else None,
         "ratios": single(values["tokens_per_byte"]) if has_ratios else None,
         "languages": rows,
+        "epochs": phase_table(content["phases"]) if content.get("phases") else [],
         "kept_languages": ", ".join(f"{name} {count:,}" for name, count in ranked(kept)),
     }
 

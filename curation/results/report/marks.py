@@ -96,9 +96,13 @@ def _words(text: str, words: str) -> list[Span]:
     split = engine.to_arrow(engine.with_columns(column, {TEXT: split_words(engine, column[TEXT], words)}))
     places, place = [], 0
     for match in WORD.finditer(str(split.column(TEXT)[0])):
-        start = place = text.index(match[0][0], place)
-        for character in match[0]:  # the text may have other characters in a word, such as a zero width space
-            place = text.index(character, place) + 1
+        word = match[0]
+        start = place = text.index(word[0], place)
+        if text.startswith(word, start):
+            place += len(word)
+        else:  # the text has other characters in the word, such as a zero width space
+            for character in word:
+                place = text.index(character, place) + 1
         places.append((start, place))
     return places
 

@@ -34,7 +34,8 @@ from curation.stages import RowStage, Stage
 from curation.stages.base import counts_line
 from curation.stages.outcome import StageCount
 from curation.stages.rows.scripts import UNLISTED_COUNT
-from curation.tokens.blends import meta_files, small_pairs, weigh, write_meta
+from curation.tokens.blend_phases import phase_rows, phase_warnings
+from curation.tokens.blends import blend_phases, meta_files, small_pairs, train_sizes, weigh, write_meta
 from curation.tokens.forms.writing import digests as form_digests
 from curation.tokens.forms.writing import summaries
 from curation.tokens.megatron import TrainingPair
@@ -90,6 +91,8 @@ def build(
     shown = [[*stage.report_lines(count), *_reused_line(count, context.reused.folder)] for stage, count in pairs_of]
     unlabelled = report_unlabelled(plan.recipe.stages, stages, shown, parts, output_records["unlabelled"])
     rejected = folder / "rejected.jsonl"
+    blend, sizes = plan.recipe.output.blend, train_sizes(pairs)
+    draws = blend_phases(pairs, _blend_weights(plan), blend)
     content = {
         "versions": {"gpu-pipeline": plan.version} | context.engine.describe(),
         "recipe": as_builtins(plan.recipe),
@@ -127,10 +130,12 @@ def build(
             *(losses_of(parts).warning(tokenizer.name) if tokenizer else []),
             *(untokenised_warning(tokenizer, parts, output_records["untokenised"]) if tokenizer else []),
             *(small_pairs(pairs, plan.recipe.output.megatron) if "megatron" in plan.recipe.output.formats else []),
+            *phase_warnings(draws, sizes, blend.max_epochs),
             *unwritten_sample(plan.recipe.output.sample, forms),
             *unreached_budgets(plan.recipe.input, plan.recipe.budget, slices, records),
         ],
         "tokens": tokens,
+        **({"phases": phase_rows(draws, sizes)} if draws else {}),
         "forms": summaries(forms),
         "values": _values(stages, records, parts) | {"most_removed": output_records["largest"]["languages"]},
         "texts": output_records["texts"],

@@ -14,6 +14,7 @@ from curation.base.system.terminal import aligned, fitted, printable_line, short
 from curation.reading.formats import FORMATS, STREAMED
 from curation.recipes.exports import is_one_file
 from curation.record.report_schema import CLEANED
+from curation.tokens.blend_phases import phase_table
 from curation.tokens.forms import FORMS
 
 SHOWN_SHARDS = 20
@@ -252,6 +253,7 @@ def _shown_lines(content: dict[str, Any], verbose: bool) -> list[str]:
         *([ONE_LINE + content["funnel"]] if verbose or has_summary(content) else []),
         *_token_lines(content),
         *form_lines(content),
+        *aligned(phase_table(phases) if (phases := content.get("phases")) else []),
     ]
 
 

@@ -29,7 +29,6 @@ from curation.base.system.progress import Progress
 from curation.base.system.sealed import read_sealed, write_sealed
 from curation.base.system.steps import Count
 from curation.reading.documents import REJECTED
-from curation.reading.hub import HubSource
 from curation.reading.inputs import Budget, HubInput, entries_by_name, hub_label
 from curation.reading.minima import check_fewest, check_minimum
 from curation.reading.sampling import chosen
@@ -213,6 +212,8 @@ class _Source:
     def _batches(self, place: dict[str, Any] | None) -> Iterator[tuple[pa.Table, dict[str, Any]]]:
         if 0 in self.remaining:  # earlier inputs reached the shared budget
             return iter(())
+        from curation.reading.hub import HubSource  # with HTTP, which most runs do not need
+
         return iter(HubSource(self.entry, place))
 
     def _take(self, engine: Engine, table: pa.Table) -> bool:

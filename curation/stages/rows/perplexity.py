@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 
 from curation.base.contract import TEXT, Engine, Frame
-from curation.base.errors import counted, nearest
+from curation.base.errors import InputError, counted, nearest
 from curation.base.system.files import known_sha256
 from curation.kernels.language_model import LINES, TOTAL, UNITS, UNKNOWN_WORDS, WORDS
 from curation.models import causal
 from curation.models.encoder_files import encoder_digests, is_encoder_path, open_causal
 from curation.models.encoders import device_facts
-from curation.models.ngrams import KenlmModel, load_language_model
+from curation.models.ngrams import BYTE, KenlmModel, LanguageModel, load_language_model
 from curation.stages.base import PATH, Function, ScoringStage
 from curation.stages.outcome import Outcome, StageCount
 from curation.stages.rows.language import check_new_column
@@ -36,7 +36,7 @@ class Perplexity(ScoringStage, frozen=True, kw_only=True, tag="perplexity"):
              KenLM, which needs the package kenlm and is computed on the host; or a local folder with a causal language
              model, such as GPT-2 or Llama: `config.json`, `model.safetensors`, `tokenizer.json`
     per      `token`: per word and end of a line, as KenLM and CCNet count, or per token of a causal model; `word`: per
-             word; `byte`: per byte of UTF-8
+             word, not for models of bytes; `byte`: per byte of UTF-8
     column   name of the new column in `documents/`: float64, null for a text without words
     context  causal models only: tokens of a window; 0: the positions of the model, at most 1,024
     stride   causal models only: tokens by which the windows of a long text advance; 0: half of the context
@@ -45,12 +45,13 @@ class Perplexity(ScoringStage, frozen=True, kw_only=True, tag="perplexity"):
              exp(model(input_ids, labels=input_ids).loss)
 
     The perplexity is 10^(-s / n): s is the sum of the log probabilities (base 10) of all words and ends of lines, n the
-    number of units. Each line with words is a sentence. Words are runs of bytes without ASCII white space. If the model
-    was trained on text in another form, put a `rewrite` that makes this form before the stage. Sums by ARPA files are
-    exact integers, the same on both engines; values are rounded once, to 0.0001. The last digits of causal models
-    depend on the device and on libraries, so a run cannot be resumed on another device. If the configuration has a
-    begin token, it is put before the text, except with `truncated`. Raises InputError for a model that cannot be used,
-    and EngineError if the packages of the extra `models` are missing.
+    number of units. Each line with words is a sentence. Words are runs of bytes without ASCII white space; those of a
+    model of bytes (`train lm --unit byte`) are the bytes of a line. If the model was trained on text in another form,
+    put a `rewrite` that makes this form before the stage. Sums by ARPA files are exact integers, the same on both
+    engines; values are rounded once, to 0.0001. The last digits of causal models depend on the device and on libraries,
+    so a run cannot be resumed on another device. If the configuration has a begin token, it is put before the text,
+    except with `truncated`. Raises InputError for a model that cannot be used, and EngineError if the packages of the
+    extra `models` are missing.
     """
 
     removes: ClassVar[bool] = False
@@ -126,7 +127,15 @@ class Perplexity(ScoringStage, frozen=True, kw_only=True, tag="perplexity"):
 
     def check(self, inputs: Sequence[str]) -> None:
         if not self._is_causal:
-            load_language_model(self.model)
+            self._load()
+
+    def _load(self) -> LanguageModel | KenlmModel:
+        model = load_language_model(self.model)
+        if model.unit == BYTE and self.per == "word":
+            raise InputError(
+                f"per: word needs a model of words, and {self.model} is a model of bytes. Write per: byte or per: token"
+            )
+        return model
 
     def values(self) -> dict[str, str]:
         return {"perplexity": "double", **dict.fromkeys(self._counts, "int64")}
@@ -138,7 +147,7 @@ class Perplexity(ScoringStage, frozen=True, kw_only=True, tag="perplexity"):
     def score(self, engine: Engine, frame: Frame) -> pa.Table:
         if self._is_causal:
             return self._by_transformer(engine, frame)
-        model = load_language_model(self.model)
+        model = self._load()
         if isinstance(model, KenlmModel):
             scores = model.score_texts(engine.to_arrow(frame[[TEXT]]).column(TEXT).to_pylist())
         else:

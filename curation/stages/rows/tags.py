@@ -60,11 +60,10 @@ ATTRIBUTE = (
     rf"""(?:{SPACE}++|(?<=["']))(?:[A-Za-z_:@#][A-Za-z0-9_.:@-]*+{SPACE}*+={SPACE}*+{VALUE}|"""
     rf"""(?:{BOOLEAN}|data-[a-z0-9-]++)(?=[ \t\n\f\r/>]))"""
 )
-TAG = re.compile(
+TAG = (
     rf"""<(?:(?P<close>/?)(?P<name>[A-Z][A-Z0-9:]*+)(?P<attributes>(?:{ATTRIBUTE})*+){SPACE}*+/?{SPACE}*+>"""
-    r"""|(?P<comment>!--)|!DOCTYPE[^<>]*+>|\?xml[^<>]*+>|!\[(?:if[^<>\]]*+|endif)\]>)""",
-    re.IGNORECASE | re.ASCII,
-)
+    r"""|(?P<comment>!--)|!DOCTYPE[^<>]*+>|\?xml[^<>]*+>|!\[(?:if[^<>\]]*+|endif)\]>)"""
+)  # compiled at the first text, since that takes as long as 50 other expressions
 END = re.compile("</([A-Za-z][A-Za-z0-9:]*+)")
 HINT = r"<[/!?]?[A-Za-z\-\[]"  # RE2
 
@@ -101,7 +100,8 @@ def find_tags(text: str) -> Iterator[tuple[int, int, str]]:
     replaces the tag ("" for none)."""
     end, comment_end = 0, 0
     closed: set[str] | None = None  # names of the end tags in the text, as spelled
-    while match := TAG.search(text, end):
+    tag = re.compile(TAG, re.IGNORECASE | re.ASCII)
+    while match := tag.search(text, end):
         start, end = match.span()
         name = match["name"] or ""
         element = name.lower()

@@ -164,7 +164,7 @@ class Select(CorpusStage, frozen=True, kw_only=True, tag="select"):
         if self.max_bytes:
             return {SIZE: engine.byte_lengths(frame[TEXT])}
         if self.column:
-            numbers = _numbers(engine.to_arrow(frame[[self.column]]).column(0), self.column)
+            numbers = numbers_in(engine.to_arrow(frame[[self.column]]).column(0), self.column, self.kind)
             keys = {ORDER: order_of(numbers, self._drops_highest)}
         else:
             keys = {ORDER: seeded(engine.hash_text(frame[TEXT])[:, 0], self.seed)}
@@ -225,14 +225,16 @@ class Select(CorpusStage, frozen=True, kw_only=True, tag="select"):
             largest = largest[bounds.group[largest] != NO_GROUP]
         largest = largest[:SHOWN_GROUPS]
         limits = (
-            numbers_at(bounds.bound[largest], self._drops_highest).tolist() if self.column else [np.nan] * SHOWN_GROUPS
+            numbers_at(bounds.bound[largest, 0], self._drops_highest).tolist()
+            if self.column
+            else [np.nan] * SHOWN_GROUPS
         )
         groups = [
             {
                 "name": self._name_of(corpus, int(bounds.first[place])),
                 "documents": int(bounds.documents[place]),
-                "removed": int(bounds.dropped[place]),
-                "bound": limit if bounds.dropped[place] and np.isfinite(limit) else None,
+                "removed": int(bounds.dropped[place, 0]),
+                "bound": limit if bounds.dropped[place, 0] and np.isfinite(limit) else None,
             }
             for place, limit in zip(largest.tolist(), limits, strict=False)
         ]
@@ -308,13 +310,14 @@ def seeded(hashes: np.ndarray, seed: int) -> np.ndarray:
     return split_mix(hashes + np.uint64(seed * GOLDEN % 2**64))
 
 
-def _numbers(column: pa.ChunkedArray, name: str) -> np.ndarray:
-    """Return a column as float64; NaN for a null and for a string that is not a number."""
+def numbers_in(column: pa.ChunkedArray, name: str, stage: str) -> np.ndarray:
+    """Return a column as float64; NaN for a null and for a string that is not a number. Raises InputError, which names
+    the stage, for other types."""
     if has_kind(column.type, "number"):
         return numbers_of(column)
     if has_kind(column.type, "text"):
         return written_numbers(column)
-    raise InputError(f"column {name!r} holds {column.type}, but select needs numbers")
+    raise InputError(f"column {name!r} holds {column.type}, but {stage} needs numbers")
 
 
 def order_of(numbers: np.ndarray, descending: bool) -> np.ndarray:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The documents of the two arms of an ablation, paired: those with the smallest hashes of a key, so that all of both
-inputs may be larger than the memory.
+"""The documents of both arms of an ablation. The inputs may be larger than the memory: the documents with the smallest
+keys are a random sample.
 
-The key of a document is its position (`doc`) if the curated arm is a finished run; otherwise its id if both inputs have
-ids, or its text. Documents with one key are paired. They are in the sample of both arms, or of none.
+A key is a hash: of the position (`doc`) if the curated arm is a finished run, otherwise of the id if both inputs have
+ids, or else of the text. So the samples of both arms have the same documents, unless curation removed them.
 """
 
 from __future__ import annotations
@@ -22,24 +22,18 @@ import pyarrow.compute as pc
 from curation.base.arrays import as_large_strings, seeded_hashes, text_buffers
 from curation.base.contract import ID, TEXT
 from curation.base.errors import InputError
-from curation.base.system.steps import each
-from curation.reading import probe, rejections
 from curation.reading.blank import read_visible
-from curation.reading.changes import check_unchanged
-from curation.reading.inputs import AnyInput, input_names
-from curation.reading.paths import find_files
-from curation.reading.slices import plan_slices
-from curation.reading.source_files import SourceFile
-from curation.reading.texts import list_whole_inputs
+from curation.reading.inputs import input_names
+from curation.reading.texts import InputTexts, list_whole_inputs
 from curation.record.folder import REPORT
 from curation.record.partitions import with_ids
 from curation.record.tables import read_tables
 from curation.results.finished.results import FinishedRun, need_documents, open_finished
 
-SLICE_BYTES = BATCH_BYTES = 16 << 20
 MAX_DOMAINS = 32
 EVERY = np.uint64((1 << 64) - 1)
 KEY, DOC, SOURCE, STAGE, OWN = "key", "doc", "source", "stage", "own_source"
+COLUMNS = [KEY, SOURCE, TEXT]
 
 
 class Pair(NamedTuple):
@@ -104,15 +98,16 @@ def read_pair(raw: Any, curated: Any, size: int, seed: int) -> Pair:
     inputs, run = list_whole_inputs(raw, "raw"), _run_of(curated)
     if run is not None:
         need_documents(run, "an ablation")
-        return _with_run(inputs, run, size, seed)
+        return _with_run(InputTexts(inputs, read=read_visible), run, size, seed)
     others = list_whole_inputs(curated, "curated")
-    column = ID if all(_has_ids(given) for given in (inputs, others)) else TEXT
+    both = [InputTexts(given, read=read_visible) for given in (inputs, others)]
+    column = ID if all(map(_has_ids, both)) else TEXT
     make = _keys_of(column, seed)
     first = _Sample(size)
-    for table in _tables(inputs, "reading raw documents"):
+    for table in _numbered(both[0], "reading raw documents"):
         first.add(_keyed(table, make))
     second = _Sample(size, first.limit)
-    for table in _tables(others, "reading curated documents"):
+    for table in _numbered(both[1], "reading curated documents"):
         second.add(_keyed(table, make))
     curated_table = second.table()
     raw_table = _below(first.table(), second.limit)
@@ -121,7 +116,7 @@ def read_pair(raw: Any, curated: Any, size: int, seed: int) -> Pair:
         raise InputError(f"raw and curated have no document in common, compared by {column}{remedy}")
     names = [{*table.column(SOURCE).to_pylist()} for table in (raw_table, curated_table)]
     if not (names[0] <= names[1] or names[1] <= names[0]):
-        raw_table, curated_table = _of_one_source(raw_table), _of_one_source(curated_table)
+        raw_table, curated_table = (_with_sources(table, ["all"] * len(table)) for table in (raw_table, curated_table))
     return Pair(raw_table, curated_table, {})
 
 
@@ -130,9 +125,9 @@ def read_texts(given: Any, label: str, source_column: str) -> pa.Table:
     a document; "": its source is its file."""
     inputs = list_whole_inputs(given, label)
     if source_column:
-        inputs = [_carrying(entry, source_column) for entry in inputs]
+        inputs = [msgspec.structs.replace(entry, columns={OWN: source_column}) for entry in inputs]
     tables = []
-    for table in _tables(inputs, f"reading {label}", by_file=not source_column):
+    for table in _numbered(InputTexts(inputs, read=read_visible, by_file=not source_column), f"reading {label}"):
         if source_column:
             table = _with_sources(table, [str(name or "") for name in table.column(OWN).to_pylist()])
         tables.append(_keyed(table, _keys_of(TEXT, 0)))
@@ -151,7 +146,9 @@ def read_domains(given: Any, column: str, size: int, seed: int) -> dict[str, Dom
     names = [] if column else input_names(inputs)
     samples: dict[str, _Sample] = {}
     counts: dict[str, tuple[int, int]] = {}
-    for table in _tables([_carrying(entry, column) for entry in inputs] if column else inputs, "reading domains"):
+    if column:
+        inputs = [msgspec.structs.replace(entry, columns={OWN: column}) for entry in inputs]
+    for table in _numbered(InputTexts(inputs, read=read_visible), "reading domains"):
         if column:
             table = _with_sources(table, ["" if name is None else str(name) for name in table.column(OWN).to_pylist()])
         table = _keyed(table, make)
@@ -178,6 +175,11 @@ def texts_of(table: pa.Table) -> pa.LargeStringArray:
     return as_large_strings(table.column(TEXT))
 
 
+def sources_of(table: pa.Table) -> np.ndarray:
+    """Return the sources of documents, as an array of strings."""
+    return np.array(table.column(SOURCE).to_pylist(), object).astype(str)
+
+
 def digest_of(texts: pa.LargeStringArray) -> str:
     """Return the SHA-256 of texts and their sizes."""
     data, offsets = text_buffers(texts)
@@ -193,7 +195,7 @@ def _run_of(curated: Any) -> FinishedRun | None:
     return open_finished(curated) if is_path and os.path.lexists(Path(curated).expanduser() / REPORT) else None
 
 
-def _with_run(inputs: list[AnyInput], run: FinishedRun, size: int, seed: int) -> Pair:
+def _with_run(texts: InputTexts, run: FinishedRun, size: int, seed: int) -> Pair:
     """Return the documents of both arms, the curated ones from `documents/`. Each document of `raw` is in `documents/`
     or in `removed/`, with the same id."""
 
@@ -201,7 +203,7 @@ def _with_run(inputs: list[AnyInput], run: FinishedRun, size: int, seed: int) ->
         return seeded_hashes(_column(table, DOC), seed)
 
     sample = _Sample(size)
-    for table in _tables(inputs, "reading raw documents"):
+    for table in _numbered(texts, "reading raw documents"):
         sample.add(_keyed(table, make, DOC, ID))
     raw = sample.table()
     kept = [
@@ -212,7 +214,8 @@ def _with_run(inputs: list[AnyInput], run: FinishedRun, size: int, seed: int) ->
         _below(table.append_column(KEY, pa.array(make(table))), sample.limit)
         for table in read_tables(run.parts("removed"), [DOC, ID, STAGE])
     ]
-    ids = dict(zip(raw.column(DOC).to_pylist(), map(_own, raw.column(ID).to_pylist()), strict=True))
+    docs = raw.column(DOC).to_pylist()
+    ids = dict(zip(docs, map(_own, raw.column(ID).to_pylist()), strict=True))
     seen = 0
     for table in (*kept, *lost):
         for doc, id_ in zip(table.column(DOC).to_pylist(), table.column(ID).to_pylist(), strict=True):
@@ -222,22 +225,22 @@ def _with_run(inputs: list[AnyInput], run: FinishedRun, size: int, seed: int) ->
                     f"{run.folder} is a run over another input: its document {doc} is {_own(id_)!r}, and {theirs}. "
                     "Give the inputs of its recipe as raw, in their order"
                 )
-        seen += len(set(table.column(DOC).to_pylist()))
+        seen += len({*table.column(DOC).to_pylist()})
     if seen < len(raw) or not kept:
         raise InputError(
             f"{run.folder} is a run over another input: it has {seen:,} of {len(raw):,} documents of raw. Give the "
             "inputs of its recipe as raw"
         )
-    removed = pa.concat_tables(lost) if lost else None
-    stages = dict.fromkeys(removed.column(STAGE).to_pylist()) if removed is not None else {}
-    order = [entry["name"] for entry in run.report["stages"] if entry["name"] in stages]
-    by_stage = {name: _column(removed.filter(pc.equal(removed.column(STAGE), name)), KEY) for name in order if removed}
-    columns = [KEY, SOURCE, TEXT]
-    sources = dict(zip(raw.column(DOC).to_pylist(), raw.column(SOURCE).to_pylist(), strict=True))
-    curated = pa.concat_tables(kept)
+    removed = {
+        name: [_column(table.filter(pc.equal(table.column(STAGE), name)), KEY) for table in lost]
+        for name in (entry["name"] for entry in run.report["stages"])
+    }
+    sources, curated = dict(zip(docs, raw.column(SOURCE).to_pylist(), strict=True)), pa.concat_tables(kept)
     curated = _with_sources(curated, [sources[doc] for doc in curated.column(DOC).to_pylist()])
-    curated = curated.select(columns).combine_chunks()
-    return Pair(raw.select(columns), curated, by_stage)
+    return Pair(
+        raw.select(COLUMNS), curated.select(COLUMNS).combine_chunks(),
+        {name: np.concatenate(keys) for name, keys in removed.items() if any(map(len, keys))},
+    )  # fmt: skip
 
 
 def _own(id_: str) -> str:
@@ -245,39 +248,17 @@ def _own(id_: str) -> str:
     return id_.rpartition("/")[2]
 
 
-def _tables(inputs: list[AnyInput], label: str, by_file: bool = False) -> Iterator[pa.Table]:
-    """Yield the documents of inputs with `doc`, `id`, `source`, `text` and `own_id`, batch by batch, numbered as in a
-    run. `by_file`: the source of a document is its file, not its input."""
-    base = 0
-    tallies, files = [], [probe(file) for file in find_files(inputs)]
-    slices = plan_slices(_as_sources(files) if by_file else files, SLICE_BYTES)
-    for part in each(slices, label, "slice"):
-        tally, rows = None, 0
-        for documents in read_visible(part, BATCH_BYTES):
-            rows += documents.rows
-            tally = rejections.add(tally, part, documents)
-            yield with_ids(documents.table, part.source, base)
-        check_unchanged(part)
-        base += rows
-        tallies += [tally] if tally else []
-    rejections.report(tallies)
+def _numbered(texts: InputTexts, label: str) -> Iterator[pa.Table]:
+    """Yield the documents of inputs with `doc`, `id`, `source`, `text` and `own_source`, batch by batch, numbered as in
+    a run."""
+    for source, table in texts.tables(label):
+        yield with_ids(table, source, texts.base)
 
 
-def _as_sources(files: list[SourceFile]) -> list[SourceFile]:
-    """Return files as sources of their own, named by their names, or by their paths if two have the same name."""
-    names = [Path(file.path).stem for file in files]
-    if len({*names}) < len(names):
-        names = [file.path for file in files]
-    return [msgspec.structs.replace(file, source=name) for file, name in zip(files, names, strict=True)]
-
-
-def _has_ids(inputs: list[AnyInput]) -> bool:
+def _has_ids(texts: InputTexts) -> bool:
     """Return whether the first documents of inputs have ids of their own."""
-    for part in plan_slices([probe(file) for file in find_files(inputs)], SLICE_BYTES):
-        for documents in read_visible(part, BATCH_BYTES):
-            if len(documents.table):
-                return documents.table.column(ID).null_count == 0
-    return False
+    table = texts.first()
+    return table is not None and table.column(ID).null_count == 0
 
 
 def _keys_of(column: str, seed: int) -> Callable[[pa.Table], np.ndarray]:
@@ -301,15 +282,6 @@ def _keyed(table: pa.Table, make: Callable[[pa.Table], np.ndarray], *columns: st
 
 def _with_sources(table: pa.Table, names: list[str]) -> pa.Table:
     return table.set_column(table.column_names.index(SOURCE), SOURCE, pa.array(names, pa.string()))
-
-
-def _of_one_source(table: pa.Table) -> pa.Table:
-    return _with_sources(table, ["all"] * len(table))
-
-
-def _carrying(entry: AnyInput, column: str) -> AnyInput:
-
-    return msgspec.structs.replace(entry, columns={OWN: column})
 
 
 def _below(table: pa.Table, limit: np.uint64) -> pa.Table:

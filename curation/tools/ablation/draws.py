@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws documents for a training text of a fixed number of bytes. Hashes of positions and of the number of a draw
-determine it, so every machine draws the same."""
+"""Chooses the documents of a training text of a given size at random. A draw is such a choice. Its number and the
+positions of the documents decide it, by hashes, so every machine draws the same."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from curation.base.arrays import seeded_hashes
-from curation.tools.ablation.documents import SOURCE, texts_of
+from curation.tools.ablation.documents import sources_of, texts_of
 
 SHUFFLED = 0.3  # share of the words of the positive control that change their places
 
@@ -20,7 +20,7 @@ class Documents:
     def __init__(self, table: pa.Table) -> None:
         self.texts = texts_of(table)
         self.sizes = np.asarray(pc.binary_length(self.texts).to_numpy(), np.int64)
-        self.sources = np.array(table.column(SOURCE).to_pylist(), object).astype(str)
+        self.sources = sources_of(table)
 
     @property
     def bytes(self) -> int:
@@ -35,8 +35,8 @@ class Documents:
     def draw(self, number: int, shares: dict[str, int] | None = None, without: np.ndarray | None = None) -> np.ndarray:
         """Return the positions of documents in a random order, that of the draw `number`.
 
-        shares   source -> bytes: a random removal that leaves about so many bytes of each source first; what it removed
-                 comes after them
+        shares   source -> bytes. Documents with about so many bytes of each source come first, and the others, which a
+                 random removal takes out, after them
         without  bool, one per document: those that are left out
         """
         order = np.argsort(seeded_hashes(np.arange(len(self.sizes)), number), kind="stable")

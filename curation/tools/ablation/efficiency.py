@@ -79,7 +79,7 @@ def worth_of(curve: Curve, size: int, differences: tuple[float, float, float], i
 
 
 def slope_weights(sizes: Sequence[int]) -> np.ndarray:
-    """Return the weights of values at sizes in the slope of their line over the logarithm of the size: per doubling."""
+    """Return the weights with which values at sizes sum to the slope of their line of least squares, per doubling."""
     x = np.log2(np.array(sizes, float))
     x -= x.mean()
     return np.asarray(x / (x**2).sum())

@@ -11,22 +11,21 @@ is worth.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from curation.base.arrays import batches_by_size, seeded_hashes, split_mix
-from curation.base.contract import TEXT, Engine
+from curation.base.contract import TEXT
 from curation.base.engine import load_engine
 from curation.base.errors import InputError, counted
 from curation.frames.frames import apply
 from curation.kernels.ngram_table import table_of
 from curation.stages import FuzzyDedup
 from curation.stages.corpus.similarity import COMPARISONS, ShingleSettings, compared_text
-from curation.tools.ablation.documents import KEY, SOURCE, Pair, concat, texts_of
+from curation.tools.ablation.documents import KEY, Pair, concat, sources_of, texts_of
 
 TARGET, RAW_LIKE, CURATED_LIKE = KINDS = ("target", "raw-like", "curated-like")
 MIN_DOCUMENTS, MIN_SOURCES = 300, 5
@@ -59,14 +58,11 @@ class HeldOutTexts(NamedTuple):
 def split_off(pair: Pair) -> tuple[Pair, pa.Table, pa.Table]:
     """Return the arms without the documents that are held out, and these as they are in the raw and in the curated
     arm. Keys decide, so copies of a document with the same key are held out together."""
-    chosen = [_is_held_out(table) for table in (pair.raw, pair.curated)]
-    arms = [table.filter(pa.array(~mask)) for table, mask in zip((pair.raw, pair.curated), chosen, strict=True)]
-    others = [table.filter(pa.array(mask)) for table, mask in zip((pair.raw, pair.curated), chosen, strict=True)]
-    return Pair(arms[0], arms[1], pair.removed), others[0], others[1]
-
-
-def _is_held_out(table: pa.Table) -> np.ndarray:
-    return np.asarray(split_mix(np.asarray(table.column(KEY).to_numpy())) % np.uint64(SPLIT) == 0)
+    tables = (pair.raw, pair.curated)
+    chosen = [split_mix(np.asarray(table.column(KEY).to_numpy())) % np.uint64(SPLIT) == 0 for table in tables]
+    raw, curated = (table.filter(pa.array(~mask)) for table, mask in zip(tables, chosen, strict=True))
+    raw_like, curated_like = (table.filter(pa.array(mask)) for table, mask in zip(tables, chosen, strict=True))
+    return Pair(raw, curated, pair.removed), raw_like, curated_like
 
 
 def clean(
@@ -89,7 +85,7 @@ def clean(
     found = {}
     for kind, table, leaked in zip(KINDS, tables, np.split(leaks, ends[:-1]), strict=True):
         left = _chosen(table.filter(pa.array(~leaked)), MAX_DOCUMENTS)
-        names, sources = np.unique(np.array(left.column(SOURCE).to_pylist(), object).astype(str), return_inverse=True)
+        names, sources = np.unique(sources_of(left), return_inverse=True)
         found[kind] = HeldOutTexts(_cut(left), sources, names.tolist(), len(table), int(leaked.sum()))
     if not few:
         _check(found[TARGET])
@@ -116,8 +112,8 @@ def _check(target: HeldOutTexts) -> None:
 
 
 def _chosen(table: pa.Table, count: int) -> pa.Table:
-    """Return at most `count` rows, as equal a number of each source as there are, chosen by hashes of keys."""
-    sources = np.unique(np.array(table.column(SOURCE).to_pylist(), object).astype(str), return_inverse=True)[1]
+    """Return at most `count` rows, chosen by hashes of keys, with numbers per source as equal as possible."""
+    sources = np.unique(sources_of(table), return_inverse=True)[1]
     order = np.lexsort((seeded_hashes(table.column(KEY).to_numpy(), 1), sources))
     starts = np.searchsorted(sources[order], sources[order])
     rank = np.empty(len(table), np.int64)
@@ -134,30 +130,24 @@ def has_leak(held_out: pa.Table, arms: pa.Table) -> np.ndarray:
     """Return for each held-out document whether it shares an n-gram of 13 words with a text of `arms` (bool). A text of
     fewer words is one n-gram."""
     engine, settings = load_engine("cpu"), ShingleSettings(COMPARISONS[COMPARE], NGRAM, False, "spaces")
-    hashes, offsets = _ngrams(engine, texts_of(held_out), settings)
+
+    def compared(texts: pa.LargeStringArray) -> Any:
+        return compared_text(engine, engine.from_arrow(pa.table({TEXT: texts}))[TEXT], settings)
+
+    hashes, offsets = engine.shingles(compared(texts_of(held_out)), NGRAM, False)
     known, place = np.unique(hashes, return_inverse=True)
     seen = np.zeros(len(known), bool)
     table = table_of(("held-out",), known, np.zeros(len(known), np.int32))
-    for texts in _batches(texts_of(arms)):
-        text = compared_text(engine, engine.from_arrow(pa.table({TEXT: texts}))[TEXT], settings)
+    texts = texts_of(arms)
+    for rows in batches_by_size(np.cumsum(pc.binary_length(texts).to_numpy()), BATCH_BYTES):
+        text = compared(texts[rows])
         hits = engine.ngram_hits(text, table, NGRAM)[0] > 0
         if hits.any():
             frame = engine.filter_rows(text.to_frame(TEXT), hits)
             found = engine.shingles(frame[TEXT], NGRAM, False)[0]
             seen[np.searchsorted(known, found[np.isin(found, known)])] = True
-    rows = np.repeat(np.arange(len(held_out)), np.diff(offsets))
-    return np.bincount(rows, seen[place], len(held_out)) > 0
-
-
-def _ngrams(engine: Engine, texts: pa.LargeStringArray, settings: ShingleSettings) -> tuple[np.ndarray, np.ndarray]:
-    text = compared_text(engine, engine.from_arrow(pa.table({TEXT: texts}))[TEXT], settings)
-    return engine.shingles(text, settings.ngram, False)
-
-
-def _batches(texts: pa.LargeStringArray) -> Iterator[pa.LargeStringArray]:
-    ends = np.cumsum(pc.binary_length(texts).to_numpy())
-    for rows in batches_by_size(ends, BATCH_BYTES):
-        yield texts[rows]
+    of_document = np.repeat(np.arange(len(held_out)), np.diff(offsets))
+    return np.bincount(of_document, seen[place], len(held_out)) > 0
 
 
 def is_near_duplicate(held_out: pa.Table, arms: pa.Table) -> np.ndarray:

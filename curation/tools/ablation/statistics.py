@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares the bits of held-out texts under one model with those under models of placebos.
 
-A placebo is a random removal of as much text. Its documents are drawn as by chance, so the spread of placebos is the
-effect of chance on a model. The held-out texts are a sample too. The variance of a difference is the sum of both parts:
+A placebo is raw text after a random removal of as much text as curation removed. So placebos differ only by chance.
+The held-out texts are a random sample too. The variance of a difference is the sum of two parts:
 
     draws      variance of the placebos' totals, times 1 + 1 / placebos: the other model is one more draw
-    documents  variance of the differences of texts within their sources, each less its share by length
+    documents  variance, within sources, of the difference of each text less the mean difference per byte times its size
 
 Both parts contain the interaction of draw and text once, so its variance is subtracted once. The sum has the degrees of
 freedom of Satterthwaite (1946). An interval for a share of the outcomes is that of Student's t with these.
@@ -127,11 +127,8 @@ def _merged(sources: np.ndarray) -> np.ndarray:
     """Return the sources numbered from 0, with one number for all that have a single text."""
     _, numbers, counts = np.unique(sources, return_inverse=True, return_counts=True)
     alone = counts[numbers] == 1
-    if alone.sum() == 1:  # with no other: it joins the first source
-        return np.unique(np.where(alone, numbers[~alone][0] if len(numbers) > 1 else 0, numbers), return_inverse=True)[
-            1
-        ]
-    return np.unique(np.where(alone, -1, numbers), return_inverse=True)[1]
+    joined = numbers[~alone][0] if alone.sum() == 1 < len(numbers) else -1  # one text joins the first source
+    return np.unique(np.where(alone, joined, numbers), return_inverse=True)[1]
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -15,7 +15,7 @@ import curation
 from curation.base.errors import InputError, RecipeError
 from curation.cli import main
 from curation.tools.ablation import held_out as parts
-from curation.tools.ablation.documents import Pair
+from curation.tools.ablation.documents import Pair, read_pair
 from curation.tools.ablation.draws import Documents, shuffled
 from curation.tools.ablation.efficiency import Curve, fit_curve, slope_weights, worth_of
 from curation.tools.ablation.experiment import Row, is_shift
@@ -164,6 +164,21 @@ def test_wrong_inputs(files: Path, tmp_path: Path):
 
 
 # Parts
+
+
+@pytest.mark.filterwarnings("ignore:1 of 5 records")
+def test_documents_of_several_files_are_numbered_as_in_a_run(tmp_path: Path):
+    paths = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
+    paths[0].write_text('{"text": "one"}\n{"text": " "}\n{"text": "two"}\n')
+    paths[1].write_text('{"text": "one"}\n{"text": "three"}\n')
+    recipe = {"stages": ["exact_dedup"], "output": {"formats": []}}
+    run = curation.run(recipe, tmp_path / "run", input=paths, engine="cpu")
+    pair = read_pair(paths, run, 1_000_000, 0)
+    assert pair.raw.column("text").to_pylist() == ["one", "two", "one", "three"]
+    assert pair.curated.to_pylist() == [pair.raw.to_pylist()[k] for k in (0, 1, 3)]
+    assert {name: keys.tolist() for name, keys in pair.removed.items()} == {
+        "exact_dedup": pair.raw.column("key").to_pylist()[2:3]
+    }
 
 
 def test_leaks_and_near_duplicates_are_taken_out():

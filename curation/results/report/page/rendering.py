@@ -6,7 +6,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from itertools import islice
 from operator import itemgetter
@@ -15,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from curation.base.errors import counted
 from curation.base.system.memory import shown_bytes
+from curation.base.system.packages import package_version
 from curation.base.system.terminal import printable, printable_line
+from curation.kernels.cache import FOLDER, keep
 from curation.results.report.marks import Span, pieces
 
 if TYPE_CHECKING:
@@ -31,11 +35,28 @@ def rendered(template: str, content: Mapping[str, Any]) -> str:
 
 @lru_cache(1)
 def _environment() -> Environment:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from jinja2 import BytecodeCache, Environment, FileSystemLoader, StrictUndefined
+    from jinja2.bccache import Bucket
+
+    # Jinja itself compares the source of the template and the version of Python
+    settings = hashlib.sha256(package_version("jinja2").encode() + Path(__file__).read_bytes()).hexdigest()[:16]
+
+    def file_of(bucket: Bucket) -> Path:
+        return FOLDER / f"template-{settings}-{bucket.key}"
+
+    class CompiledTemplates(BytecodeCache):
+        """Keeps compiled templates beside compiled kernels: compiling them takes longer than rendering."""
+
+        def load_bytecode(self, bucket: Bucket) -> None:
+            with suppress(OSError):
+                bucket.bytecode_from_string(file_of(bucket).read_bytes())
+
+        def dump_bytecode(self, bucket: Bucket) -> None:
+            keep(file_of(bucket), bucket.bytecode_to_string())
 
     made = Environment(
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, auto_reload=False,
-        finalize=_shown, trim_blocks=True, lstrip_blocks=True,
+        finalize=_shown, trim_blocks=True, lstrip_blocks=True, bytecode_cache=CompiledTemplates(),
     )  # fmt: skip
     made.filters |= {"block": _block, "format": format}
     made.filters |= {function.__name__: function for function in (counted, number, ranked, signed, size)}
