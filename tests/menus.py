@@ -33,5 +33,15 @@ def write_ablation(folder: Path, held_out: int = 400) -> None:
     _write(folder / "crawl.jsonl", [bad[k] if k % 2 else text for k, text in enumerate(rest)])
 
 
+def write_domains(folder: Path) -> None:
+    """Write `books.jsonl`, `manuals.jsonl` and `reviews.jsonl`, whose texts are noise, for `ablate --mix` with the
+    target of `write_ablation`."""
+    chance, texts = random.Random(2), real_pieces()[400:]
+    letters = [chr(code) for code in range(33, 127)]
+    _write(folder / "books.jsonl", texts[::2])
+    _write(folder / "manuals.jsonl", texts[1::2])
+    _write(folder / "reviews.jsonl", ["".join(chance.choices(letters, k=1000)) for _ in texts])
+
+
 def _write(path: Path, texts: list[str]) -> None:
     path.write_bytes(b"".join(orjson.dumps({"id": f"d{k}", "text": text}) + b"\n" for k, text in enumerate(texts)))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from curation.base.system import interrupts
 from curation.base.system.steps import shown_by
+from curation.cli.ablating_mix import ablate_mix, add_mix, check_arms
 from curation.cli.execution import prepare_memory
 from curation.cli.options import LOGGING, READING, share
 from curation.cli.parsing import Command, Parser, add, whole_number
@@ -19,13 +20,13 @@ CODES = {"better": 0, "no difference": 0, "worse": WORSE}
 
 
 def _add_ablate(parser: Parser) -> None:
-    parser.add_argument("raw", metavar="RAW", help="compare with these documents, a file, folder or glob")
+    parser.add_argument("raw", nargs="?", metavar="RAW", help="compare with these documents, a file, folder or glob")
     parser.add_argument(
-        "curated", metavar="CURATED",
+        "curated", nargs="?", metavar="CURATED",
         help="judge this finished run over RAW, or these documents of RAW",
     )  # fmt: skip
     parser.add_argument(
-        "--held-out", nargs="+", action="extend", default=[], required=True, metavar="FILE",
+        "--held-out", nargs="+", action="extend", default=[], metavar="FILE",
         help="decide by these texts; each FILE is a source",
     )  # fmt: skip
     parser.add_argument(
@@ -40,14 +41,18 @@ def _add_ablate(parser: Parser) -> None:
         ("--seed", "N", whole_number, 0, "use another seed (default: 0)"),
     ):
         parser.add_argument(name, type=kind, default=default, metavar=metavar, help=text)
+    add_mix(parser)
     share(parser, *READING)
-    share(parser, "output", help="write ablation.html and its data to this folder")
+    share(parser, "output", help="write the result to this folder")
     share(parser, "force", help="replace another ablation in DIR")
     share(parser, *LOGGING)
 
 
 def ablate(options: argparse.Namespace) -> int:
-    """Print the plan and the minimum detectable effect, then the verdict."""
+    """Print the plan and the minimum detectable effect, then the verdict. With `--mix`, print weights."""
+    check_arms(options)
+    if options.mix:
+        return ablate_mix(options, exit_code)
     console = options.console
     prepare_memory()
     from curation.base.errors import counted

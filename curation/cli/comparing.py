@@ -28,7 +28,7 @@ def _add_compare(parser: Parser) -> None:
     parser.add_argument("folders", nargs=2, metavar="DIR", help="compare the runs in these two folders, A and B")
     parser.add_argument(
         "--html", type=os.path.expanduser, metavar="FILE",
-        help="write a page with the comparison and more examples to FILE, which ends in .html",
+        help="write the comparison with more examples to FILE, an .html",
     )  # fmt: skip
     share(parser, "log")
 

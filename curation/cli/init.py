@@ -19,7 +19,7 @@ SUFFIXES = (".yaml", ".yml")
 
 def _add_init(parser: Parser) -> None:
     parser.add_argument("paths", nargs="*", default=[], metavar="PATH", help="read these files, folders, globs or URLs")
-    share(parser, "input", help="same as the argument PATH; both may be given")
+    share(parser, "input", help="same as PATH")
     share(parser, *READING)
     share_output(parser, "FILE")
 

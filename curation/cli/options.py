@@ -134,7 +134,7 @@ def add_recipe(parser: Parser) -> None:
 def add_inputs(parser: Parser) -> None:
     """Add `INPUT...`, the same as `--input`, and the options for reading inputs."""
     parser.add_argument("paths", nargs="*", default=[], metavar="INPUT", help=INPUT_HELP)
-    share(parser, "input", help="same as INPUT; both may be given")
+    share(parser, "input", help="same as INPUT")
     share(parser, *READING)
 
 

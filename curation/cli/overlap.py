@@ -68,7 +68,7 @@ def _add_check_overlap(parser: Parser) -> None:
     )
     parser.add_argument(
         "--cosine", type=float, metavar="COSINE",
-        help="with --model: an item with this cosine to a text, or a higher one, is close to it (default: 0.95)",
+        help="with --model: an item with at least this cosine to a text is close to it (default: 0.95)",
     )  # fmt: skip
     parser.add_argument(
         "--whole-documents", action="store_true",

@@ -53,8 +53,7 @@ def _add_show(parser: Parser) -> None:
         help="show these documents: removed (default), kept, rejected, edited, or pairs of duplicates")  # fmt: skip
     parser.add_argument("--stage", default="", metavar="NAME", help="show what this stage removed")
     parser.add_argument("--reason", default="", metavar="REASON", help="show what was removed for this reason")
-    add(parser, "--where", metavar="RULE", help="show what satisfies this rule, such as 'words: {max: 50}', or what "
-        "has a value in a column, such as language=de")  # fmt: skip
+    add(parser, "--where", metavar="RULE", help="show what satisfies this, such as 'words: {max: 50}' or language=de")
     parser.add_argument("--sample", type=whole_number, default=10, metavar="N", help="show N documents (default: 10)")
     parser.add_argument("--seed", type=whole_number, default=0, metavar="S", help="draw the sample with this seed")
     parser.add_argument(

@@ -24,6 +24,7 @@ from curation.results.finished.comparison import Removal
 from curation.results.finished.run_result import RunResult
 from curation.tools.ablation.efficiency import Curve, Worth
 from curation.tools.ablation.experiment import Budgets, Row
+from curation.tools.ablation.mixture import DomainRow, WeightsRow
 from curation.tools.scoring_metrics import LabelMetrics
 from tests.needs import needs
 from tests.runs import records_of
@@ -216,6 +217,11 @@ SHOWN = [
      "<trained classifier 'q.bin': on 10 held-out texts: good precision 0.90, recall 0.80>"),
     (curation.Ablation("better", ROW, 0.016, 0.0, ROW, ROW, [], False, [], [], BUDGETS, {"smallest_effect": 0.005}),
      "<ablation: better: curated text -5.00% [-6.00%, -4.00%] bits per byte against raw text of the same size; the "
+     "smallest effect of interest is 0.5%>"),
+    (curation.Mixture("better", [DomainRow("a", 10, 1000, 10, 0.5)],
+                      [WeightsRow("chosen", {"a": 1.0}, 2.0, 1.9, 2.1, -0.05, -0.06, -0.04, "better")], 1.0, [],
+                      {"smallest_effect": 0.005}),
+     "<mixture: better: the chosen weights -5.00% [-6.00%, -4.00%] bits per byte against proportional ones; the "
      "smallest effect of interest is 0.5%>"),
     (curation.Generated(Path("d.jsonl"), {"documents": 2, "requests": {"missing": 1}}, 2, 1, "", False, ""),
      "<generated 2 documents in 'd.jsonl'; 1 missing>"),

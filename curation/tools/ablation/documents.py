@@ -23,12 +23,14 @@ from curation.base.arrays import as_large_strings, seeded_hashes, text_buffers
 from curation.base.contract import ID, TEXT
 from curation.base.errors import InputError
 from curation.reading.blank import read_visible
+from curation.reading.inputs import input_names
 from curation.reading.texts import InputTexts, list_whole_inputs
 from curation.record.folder import REPORT
 from curation.record.partitions import with_ids
 from curation.record.tables import read_tables
 from curation.results.finished.results import FinishedRun, need_documents, open_finished
 
+MAX_DOMAINS = 32
 EVERY = np.uint64((1 << 64) - 1)
 KEY, DOC, SOURCE, STAGE, OWN = "key", "doc", "source", "stage", "own_source"
 COLUMNS = [KEY, SOURCE, TEXT]
@@ -43,6 +45,15 @@ class Pair(NamedTuple):
     raw: pa.Table
     curated: pa.Table
     removed: dict[str, np.ndarray]
+
+
+class Domain(NamedTuple):
+    """A domain of a mixture: a sample of its documents, a table as in `Pair`, and the number of all its documents and
+    of the bytes of their texts."""
+
+    table: pa.Table
+    documents: int
+    bytes: int
 
 
 class _Sample:
@@ -123,6 +134,40 @@ def read_texts(given: Any, label: str, source_column: str) -> pa.Table:
     if not tables:
         raise InputError(f"{label} has no document. Check the paths and --text-column")
     return pa.concat_tables(tables).combine_chunks()
+
+
+def read_domains(given: Any, column: str, size: int, seed: int) -> dict[str, Domain]:
+    """Return the domains of inputs, by name, with samples of at most `size` bytes of text. Equal texts are in a sample
+    together. `column`: the column with the domain of a document, "" for its input. Documents without one are left out.
+
+    Raises InputError for an input without documents, a column without values, and more than MAX_DOMAINS domains.
+    """
+    inputs, make = list_whole_inputs(given, "mix"), _keys_of(TEXT, seed)
+    names = [] if column else input_names(inputs)
+    samples: dict[str, _Sample] = {}
+    counts: dict[str, tuple[int, int]] = {}
+    if column:
+        inputs = [msgspec.structs.replace(entry, columns={OWN: column}) for entry in inputs]
+    for table in _numbered(InputTexts(inputs, read=read_visible), "reading domains"):
+        if column:
+            table = _with_sources(table, ["" if name is None else str(name) for name in table.column(OWN).to_pylist()])
+        table = _keyed(table, make)
+        for name in pc.unique(table.column(SOURCE)).to_pylist():
+            if name:
+                part = table.filter(pc.equal(table.column(SOURCE), name))
+                samples.setdefault(name, _Sample(size)).add(part)
+                documents, size_so_far = counts.get(name, (0, 0))
+                counts[name] = documents + len(part), size_so_far + _text_bytes(part)
+        if len(samples) > MAX_DOMAINS:
+            raise InputError(
+                f"mix: {f'column {column}' if column else 'the input'} has more than {MAX_DOMAINS} domains. Give a "
+                "column with fewer values"
+            )
+    if column and not samples:
+        raise InputError(f"mix: no document has a value in column {column!r}. Name a column of the input")
+    if missing := [name for name in names if name not in samples]:
+        raise InputError(f"mix: input {missing[0]!r} has no document. Leave it out")
+    return {name: Domain(samples[name].table(), *counts[name]) for name in sorted(samples)}
 
 
 def texts_of(table: pa.Table) -> pa.LargeStringArray:

@@ -53,13 +53,19 @@ class Documents:
 
     def take(self, order: np.ndarray, size: int) -> pa.LargeStringArray:
         """Return the first texts of an order, of `size` bytes in total; the last one is cut."""
-        ends = np.cumsum(self.sizes[order])
-        count = int(np.searchsorted(ends, size)) + 1
-        texts = self.texts.take(pa.array(order[:count]))
-        if count > len(order) or ends[count - 1] == size:
-            return texts
-        last = texts[count - 1].as_py().encode()[: size - int(ends[count - 1])].decode(errors="ignore")
-        return pa.concat_arrays([texts[: count - 1], pa.array([last], pa.large_string())])
+        count = int(np.searchsorted(np.cumsum(self.sizes[order]), size)) + 1
+        return first_texts(self.texts.take(pa.array(order[:count])), size)
+
+
+def first_texts(texts: pa.LargeStringArray, size: int) -> pa.LargeStringArray:
+    """Return the first texts, of `size` bytes in total; the last one is cut."""
+    ends = np.cumsum(pc.binary_length(texts).to_numpy())
+    count = int(np.searchsorted(ends, size)) + 1
+    if count > len(texts) or ends[count - 1] == size:
+        return texts[:count]
+    before = int(ends[count - 2]) if count > 1 else 0
+    last = texts[count - 1].as_py().encode()[: size - before].decode(errors="ignore")
+    return pa.concat_arrays([texts[: count - 1], pa.array([last], pa.large_string())])
 
 
 def shuffled(texts: pa.LargeStringArray) -> pa.LargeStringArray:

@@ -76,15 +76,31 @@ def compare(bits: np.ndarray, placebos: np.ndarray, sizes: np.ndarray, sources: 
     sources   int64: number of the source of each text. A source with a single text counts as part of a source of all
               such texts
     """
-    count, total = len(placebos), float(sizes.sum())
-    means = placebos.mean(axis=0)
-    totals = placebos.sum(axis=1) / total
-    value = float((bits - means).sum() / total)
-    more = 1 + 1 / count
+    return _crossed(bits - placebos.mean(axis=0), placebos, 1 + 1 / len(placebos), sizes, sources)
+
+
+def compare_pairs(differences: np.ndarray, sizes: np.ndarray, sources: np.ndarray) -> Difference:
+    """Return the mean difference of models in pairs. Both models of a pair are trained on the same draw.
+
+    differences  float64[pairs, texts]: bits under one model less those under the other; at least two pairs
+    sizes, sources    as in `compare`
+    """
+    return _crossed(differences.mean(axis=0), differences, 1 / len(differences), sizes, sources)
+
+
+def _crossed(
+    differences: np.ndarray, draws_bits: np.ndarray, more: float, sizes: np.ndarray, sources: np.ndarray
+) -> Difference:
+    """Return the sum of differences of texts, with the variances of `more` draws, which `draws_bits` has as rows, and
+    of the texts."""
+    count, total = len(draws_bits), float(sizes.sum())
+    means = draws_bits.mean(axis=0)
+    totals = draws_bits.sum(axis=1) / total
+    value = float(differences.sum() / total)
     draws = float(totals.var(ddof=1)) * more
-    documents, freedom = _of_documents(bits - means - value * sizes, _merged(sources))
+    documents, freedom = _of_documents(differences - value * sizes, _merged(sources))
     documents /= total**2
-    rest = placebos - means - (totals - totals.mean())[:, np.newaxis] * sizes
+    rest = draws_bits - means - (totals - totals.mean())[:, np.newaxis] * sizes
     interaction = float((rest**2).sum()) / (count - 1) * more / total**2
     variance = max(draws + documents - interaction, draws, documents)
     parts = draws**2 / (count - 1) + documents**2 / freedom

@@ -4,7 +4,15 @@
 import numpy as np
 import pytest
 
-from curation.tools.ablation.statistics import Difference, compare, compare_placebos, holm, t_quantile, t_share
+from curation.tools.ablation.statistics import (
+    Difference,
+    compare,
+    compare_pairs,
+    compare_placebos,
+    holm,
+    t_quantile,
+    t_share,
+)
 
 TEXTS, SOURCES = 200, 12
 # scipy.stats.t.ppf((1 + level) / 2, freedom) of SciPy 1.17
@@ -97,3 +105,18 @@ def test_sources_with_a_single_text_count_together(sources: list[int]):
 def test_holm():
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([0.9, 0.6]) == [1.0, 1.0] and holm([]) == []
+
+
+@pytest.mark.parametrize("pairs", [5, 8])
+@pytest.mark.parametrize("spread", [(0.011, 0.06, 0.03), (0.011, 0, 0.03), (0, 0.06, 0.03)])
+def test_intervals_of_pairs_contain_the_truth_as_often_as_they_say(pairs: int, spread: tuple[float, float, float]):
+    """Differences that vary by draw, by text and by both; the true one is 0.02 bits per byte."""
+    rng, (draws, documents, rest) = np.random.default_rng(6), spread
+    covered = []
+    for _ in range(300):
+        sizes = rng.integers(100, 1500, TEXTS)
+        per_byte = 0.02 + rng.normal(0, draws, (pairs, 1)) + rng.normal(0, rest, (pairs, TEXTS))
+        per_byte += rng.normal(0, documents, TEXTS)
+        low, high = compare_pairs(per_byte * sizes, sizes, np.arange(TEXTS) % SOURCES).interval()
+        covered.append(low < 0.02 < high)
+    assert 0.92 <= np.mean(covered) <= 0.98
