@@ -89,7 +89,17 @@ def run_curve(folder: Path, pieces: list[list[float]], per: str, count: int = 30
     return report
 
 
-@pytest.mark.parametrize("pieces", CURVES, ids=lambda pieces: f"{len(pieces)} pieces")
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        CURVES[3],
+        *(
+            pytest.param(pieces, marks=pytest.mark.slow("the copies of every curve are those of a sort"))
+            for pieces in (*CURVES[:3], CURVES[4])
+        ),
+    ],
+    ids=lambda pieces: f"{len(pieces)} pieces",
+)
 def test_copies_are_those_of_a_sort_whatever_the_tasks(
     pieces: list[list[float]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -20,7 +20,7 @@ from curation.results.finished.verify import verify
 from curation.results.report.text import print_funnel
 from curation.running.run import run
 from curation.tokens.blend_phases import BlendPhase, draw_phases, epochs_of, phase_warnings
-from curation.training import MegatronDataset
+from tests.needs import needs
 from tests.runs import recipe_of, records_of
 
 META = "tokens/_meta"
@@ -147,8 +147,6 @@ def test_a_run_writes_a_blend_per_phase(splits: dict[str, float], tmp_path: Path
         if splits:
             content = orjson.loads((meta / f"per_split_{stem}.json").read_bytes())
             assert content == orjson.loads((meta / "per_split.json").read_bytes()) | {"train": words}
-        data = MegatronDataset.from_blend(meta / f"blend_{stem}.txt", 16, samples=total // 16)
-        assert len(data) == total // 16
     print_funnel(report)
     shown = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["epochs", "of", "pretraining", "midtraining", "long", "all", "phases"] in shown
@@ -219,3 +217,15 @@ def test_wrong_phases_are_one_message(phase: dict[str, Any], message: str):
 def test_settings_that_phases_need(output: dict[str, Any], message: str):
     with pytest.raises(RecipeError, match=re.escape(message)):
         convert_recipe({"output": output})
+
+
+def test_the_loader_reads_the_blend_of_each_phase(tmp_path: Path):
+    needs("torch")
+    from curation.training import MegatronDataset
+
+    run_phases(tmp_path, {}, max_epochs=2)
+    for number, phase in enumerate(THREE, 1):
+        data = MegatronDataset.from_blend(
+            tmp_path / "out" / META / f"blend_{number}_{phase['name']}.txt", 16, samples=9
+        )
+        assert len(data) == 9

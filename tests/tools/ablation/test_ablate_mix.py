@@ -35,7 +35,16 @@ def domains() -> dict[str, list[str]]:
     return own_domains()
 
 
-@pytest.mark.parametrize("kind", ["characters", "regmix", "equal"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "characters",
+        *(
+            pytest.param(kind, marks=pytest.mark.slow("weights by regression, and of equal domains, are true"))
+            for kind in ("regmix", "equal")
+        ),
+    ],
+)
 def test_weights_are_true(domains: dict[str, list[str]], kind: str, tmp_path: Path):
     write_case(tmp_path / "case", domains, kind, 0, SIZE if kind != "equal" else 2 * SIZE)
     assert is_true(kind, choose(tmp_path / "case", kind, 0))

@@ -38,7 +38,18 @@ def made(rng: np.random.Generator, placebos: int, draws: float, documents: float
     return bits[-1], bits[:-1], sizes, np.arange(TEXTS) % SOURCES
 
 
-@pytest.mark.parametrize("placebos", [5, 8, 20])
+@pytest.mark.parametrize(
+    "placebos",
+    [
+        5,
+        *(
+            pytest.param(
+                number, marks=pytest.mark.slow("intervals of an ablation contain the truth as often as they say")
+            )
+            for number in (8, 20)
+        ),
+    ],
+)
 @pytest.mark.parametrize("spread", [(0.011, 0.06, 0.03), (0.011, 0, 0.03), (0, 0.06, 0.03), (0.03, 0.02, 0)])
 def test_intervals_contain_the_truth_as_often_as_they_say(placebos: int, spread: tuple[float, float, float]):
     rng = np.random.default_rng(5)
@@ -107,7 +118,10 @@ def test_holm():
     assert holm([0.9, 0.6]) == [1.0, 1.0] and holm([]) == []
 
 
-@pytest.mark.parametrize("pairs", [5, 8])
+@pytest.mark.parametrize(
+    "pairs",
+    [5, pytest.param(8, marks=pytest.mark.slow("intervals of pairs of models contain the truth as often as they say"))],
+)
 @pytest.mark.parametrize("spread", [(0.011, 0.06, 0.03), (0.011, 0, 0.03), (0, 0.06, 0.03)])
 def test_intervals_of_pairs_contain_the_truth_as_often_as_they_say(pairs: int, spread: tuple[float, float, float]):
     """Differences that vary by draw, by text and by both; the true one is 0.02 bits per byte."""
