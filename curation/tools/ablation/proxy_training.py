@@ -98,6 +98,6 @@ def _steps(model: Transformer, training: Training, label: str) -> Iterator[torch
 
 def _update(model: Transformer, optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
     optimizer.zero_grad()
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
     optimizer.step()
