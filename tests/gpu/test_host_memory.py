@@ -214,7 +214,7 @@ class Stopped(BaseException):
     """Leaves a run as a signal does."""
 
 
-@pytest.mark.slow("a run of the GPU engine stopped at every fourth rename resumes with the same bytes, and frees its pool")
+@pytest.mark.slow("a stopped run of the GPU engine frees its pool, and resumes with the same bytes")
 def test_a_stopped_run_returns_its_memory(gpu, recipe, tmp_path, monkeypatch):
     memory = small(sys.modules["gpu_pipeline.memory.host_memory"], monkeypatch)
     pools, real, names = noted_pools(memory, monkeypatch), os.replace, []
