@@ -146,6 +146,7 @@ def _documents(content: dict[str, Any]) -> dict[str, Any]:
 def _texts(texts: dict[str, Any]) -> dict[str, Any]:
     """Return `texts`, in which each pair is together with its group. Also return the index of the first reason whose
     samples have marked parts."""
+    texts = {"kept": [], "removed": [], "pairs": [], "groups": []} | texts  # `ReportTexts` lets a report lack them
     by_rule = (any(found["marks"] for found in entry["samples"]) for entry in texts["removed"])
     pairs = [(group, pair) for group in texts["pairs"] for pair in group["pairs"]]
     return {
