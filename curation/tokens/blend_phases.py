@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from curation.tokens.quotas import apportion
+from curation.tokens.quotas import MAX_USEFUL_EPOCHS, apportion
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-MAX_USEFUL_EPOCHS = 4
 
 
 class BlendPhase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
+MAX_USEFUL_EPOCHS = 4  # more repeats of a text teach a model little (Muennighoff et al. 2023)
+
 
 def apportion(shares: Sequence[Fraction], sizes: Sequence[int], total: int, max_epochs: int = 0) -> list[int]:
     """Return how many of `total` each group gets, by the method of largest remainders; of equal remainders, earlier

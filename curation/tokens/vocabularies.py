@@ -216,7 +216,8 @@ def _tiktoken_names() -> list[str]:
 def _load_tiktoken(name: str) -> Vocabulary:
     scheme = GIGATOKEN_SCHEMES.get(name)
     if name in GPT2_NAMES:
-        return tiktoken_vocabulary(gpt2_encoding(name), scheme, _gpt2_ranks())
+        lines = _gpt2_ranks()
+        return tiktoken_vocabulary(gpt2_encoding(name, lines), scheme, lines)
     return tiktoken_vocabulary(_tiktoken_encoding(name), scheme)
 
 
@@ -286,12 +287,12 @@ def _tiktoken_encoding(name: str) -> Any:
         ) from error
 
 
-def gpt2_encoding(name: str = "gpt2") -> Any:
-    """Return tiktoken's encoding of GPT-2, from a file of this package."""
+def gpt2_encoding(name: str = "gpt2", lines: bytes = b"") -> Any:
+    """Return tiktoken's encoding of GPT-2. `lines`: its rank file; empty: that of this package."""
     import tiktoken
     from tiktoken_ext.openai_public import r50k_pat_str
 
-    tokens = [*map(a2b_base64, _gpt2_ranks().split()[::2])]  # the rank of a token is its line
+    tokens = [*map(a2b_base64, (lines or _gpt2_ranks()).split()[::2])]  # the rank of a token is its line
     return tiktoken.Encoding(
         name=name,
         pat_str=r50k_pat_str,

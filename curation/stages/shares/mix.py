@@ -35,7 +35,7 @@ from curation.stages.shares.select import (
     seeded,
     source_numbers,
 )
-from curation.tokens.quotas import apportion
+from curation.tokens.quotas import MAX_USEFUL_EPOCHS, apportion
 from curation.tokens.temperature import check_temperature, tempered
 
 if TYPE_CHECKING:
@@ -45,7 +45,6 @@ ORDER, GROUP, TOKENS = "order", "group", "tokens"  # keys
 COPIES = "copies"  # phase
 REASONS = ("not_drawn", "no_weight")
 MAX_COPIES = np.iinfo(np.uint16).max
-MAX_USEFUL_COPIES = 4
 MAX_GROUPS = 10_000  # with a temperature, since each task has a table of groups
 COUNTED = ("documents", "tokens", "drawn_documents", "drawn_tokens", "copies", "most_copies")
 
@@ -497,9 +496,9 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
         remedy = "its copies in curve" if self.curve else f"its weight, or the number of {unit}"
         repeated = [
             f"{count.name}: documents of {group['name']!r} are repeated up to {group['most_copies']} times. Above "
-            f"{MAX_USEFUL_COPIES} repeats teach a model little (Muennighoff et al. 2023). Lower {remedy}"
+            f"{MAX_USEFUL_EPOCHS} repeats teach a model little (Muennighoff et al. 2023). Lower {remedy}"
             for group in count.details["groups"]
-            if group["most_copies"] > MAX_USEFUL_COPIES
+            if group["most_copies"] > MAX_USEFUL_EPOCHS
         ]
         smaller = f"{count.name}: the mixture has {missing:,} {unit} fewer than asked for: all groups are repeated "
         return repeated + (

@@ -23,8 +23,12 @@ UNSTABLE, OPPOSITE = "unstable", {"better", "worse"}
 
 
 class Tier(NamedTuple):
-    """What a tier does: the bytes of training text of a model of bytes (0: transformers), the number of placebos, and
-    the bytes of each arm that are read into memory, in budgets."""
+    """A tier.
+
+    budget    bytes of the training text of a model of bytes; 0: the tier trains transformers
+    placebos  their number
+    sample    how many times the training text of a model is read into memory from each arm
+    """
 
     budget: int
     placebos: int = 16

@@ -17,6 +17,7 @@ from curation.tools.ablation import swarm
 from curation.tools.ablation.byte_model import HeldOut
 from curation.tools.ablation.documents import KEY, Domain, Pair, concat, digest_of, read_domains, read_texts, texts_of
 from curation.tools.ablation.draws import Documents
+from curation.tools.ablation.experiment import MIN_BYTES
 from curation.tools.ablation.held_out import RAW_LIKE, SPLIT, TARGET, HeldOutTexts, clean
 from curation.tools.ablation.mixture import DomainRow, Mixture, WeightsRow
 from curation.tools.ablation.mixtures import Mixtures
@@ -27,7 +28,6 @@ TIERS = {"seconds": 2_000_000, "minutes": 20_000_000, "gpu": 20_000_000}  # byte
 DOREMI, REGMIX = METHODS = ("doremi", "regmix")
 GPU = "gpu"
 PROPORTIONAL, UNIFORM, CHOSEN = "proportional", "uniform", "chosen"
-MIN_BYTES = 100_000  # of the training text of a model
 MIN_DIFFERENT, MIN_HELD_OUT = 20, 10  # texts of a domain, and held-out ones without leaks
 FEWEST = 50  # texts of a domain that are held out, if it has twice as many
 POOL = 4  # times as much of each domain as one draw takes

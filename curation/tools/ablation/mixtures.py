@@ -11,6 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from curation.tools.ablation.byte_model import UNITS, ByteModel, HeldOut
 from curation.tools.ablation.draws import Documents, first_texts
@@ -70,7 +71,7 @@ class Mixtures:
         share = min(1.0, self.budget / self.final)
         order = documents.draw(self.seed * DRAWS + draw)
         texts = documents.take(order, max(1, int(self.sizes[number] * share)))
-        return texts, sum(len(text.encode()) for text in texts.to_pylist())
+        return texts, int(pc.sum(pc.binary_length(texts)).as_py())
 
 
 def capped(weights: np.ndarray, caps: np.ndarray) -> np.ndarray:

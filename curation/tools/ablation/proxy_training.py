@@ -20,9 +20,7 @@ from torch import Tensor
 from curation.base.errors import InputError
 from curation.base.system.steps import each
 from curation.tools.ablation.reweighting import STEP, reweighed
-from curation.tools.ablation.transformer import SIZES, Size, Transformer, losses, make, windows
-
-BETAS, DECAY, CLIP = (0.9, 0.95), 0.1, 1.0  # of AdamW, and the largest norm of gradients
+from curation.tools.ablation.transformer import SIZES, Size, Transformer, losses, make, optimizer_of, update, windows
 
 
 class Training(NamedTuple):
@@ -60,7 +58,7 @@ def train(
     for optimizer in _steps(reference, training, "training the reference model"):
         numbers = chance.choice(count, training.rows * count, p=proportional / proportional.sum())
         drawn = np.stack([rows[number][chance.integers(len(rows[number]))] for number in numbers])
-        _update(reference, optimizer, losses(reference, _ids(drawn, device)).mean())
+        update(reference, optimizer, losses(reference, _ids(drawn, device)).mean())
     reference.eval()
     proxy, chance = make(training.size, seed, device), np.random.default_rng([seed, 3])
     weights, found = np.full(count, 1 / count), []
@@ -71,7 +69,7 @@ def train(
             excess = (own_losses - losses(reference, ids)).clamp(min=0)
         weights = reweighed(weights, _by_domain(excess, count).double().cpu().numpy(), STEP)
         found.append(weights)
-        _update(proxy, optimizer, _by_domain(own_losses, count) @ torch.tensor(weights, dtype=torch.float32).to(device))
+        update(proxy, optimizer, _by_domain(own_losses, count) @ torch.tensor(weights, dtype=torch.float32).to(device))
     return np.array(found)
 
 
@@ -86,7 +84,7 @@ def _ids(rows: np.ndarray, device: str) -> Tensor:
 
 def _steps(model: Transformer, training: Training, label: str) -> Iterator[torch.optim.Optimizer]:
     """Yield an optimizer for each step, with the learning rate of the step."""
-    optimizer = torch.optim.AdamW(model.parameters(), training.rate, BETAS, weight_decay=DECAY)
+    optimizer = optimizer_of(model, training.rate)
     rise = max(1, training.steps // 10)
     for step in each(range(training.steps), label, "step"):
         fall = (step - rise) / max(1, training.steps - rise)
@@ -94,10 +92,3 @@ def _steps(model: Transformer, training: Training, label: str) -> Iterator[torch
         for group in optimizer.param_groups:
             group["lr"] = training.rate * share
         yield optimizer
-
-
-def _update(model: Transformer, optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
-    optimizer.zero_grad()
-    loss.backward()
-    torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
-    optimizer.step()

@@ -22,6 +22,7 @@ from curation.base.arrays import text_buffers
 START = 256
 TOKENS = START + 1
 DEVIATION = 0.02  # of initial weights
+BETAS, DECAY, LONGEST = (0.9, 0.95), 0.1, 1.0  # of AdamW; the longest gradient
 ROTATIONS = 10_000  # base of the rotary positions (Su et al. 2021)
 SCORED_ROWS = 64  # sequences that are scored at once
 
@@ -106,6 +107,19 @@ def losses(model: nn.Module, ids: Tensor) -> Tensor:
     return functional.cross_entropy(
         model(ids[:, :-1]).transpose(1, 2), ids[:, 1:], ignore_index=START, reduction="none"
     )
+
+
+def optimizer_of(model: nn.Module, rate: float) -> torch.optim.Optimizer:
+    """Return AdamW for a model. `rate`: the learning rate."""
+    return torch.optim.AdamW(model.parameters(), rate, BETAS, weight_decay=DECAY)
+
+
+def update(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
+    """Change the weights by one step that lowers a loss."""
+    optimizer.zero_grad()
+    loss.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), LONGEST)
+    optimizer.step()
 
 
 def windows(texts: pa.LargeStringArray, context: int) -> np.ndarray:

@@ -23,14 +23,23 @@ from curation.base.system.damage import FAULTS
 from curation.base.system.files import commit, sweep_dead
 from curation.base.system.steps import Every, each
 from curation.tools.ablation.store import AGAIN
-from curation.tools.ablation.transformer import SIZES, Size, Transformer, bits, losses, make, windows
+from curation.tools.ablation.transformer import (
+    SIZES,
+    Size,
+    Transformer,
+    bits,
+    losses,
+    make,
+    optimizer_of,
+    update,
+    windows,
+)
 
 BYTES_PER_PARAMETER = 20  # of training text (Hoffmann et al. 2022: 20 tokens)
 BATCH = 32  # windows per step
 SAVE_SECONDS = 60.0
 WARM_UP = 0.05  # of the steps
 LEAST_RATE = 0.1  # of the learning rate, at the end
-BETAS, DECAY, LONGEST = (0.9, 0.95), 0.1, 1.0  # of AdamW; the longest gradient
 AVERAGED, APART = 5, 0.02  # models whose mean is scored, and the part of the steps between two of them
 
 
@@ -104,7 +113,7 @@ def train(texts: pa.LargeStringArray, settings: Settings, seed: int, device: str
     ids = windows(texts, settings.size.context)
     order = np.argsort(seeded_hashes(np.arange(len(ids)), seed), kind="stable")
     steps, model = math.ceil(len(ids) / settings.batch), make(settings.size, seed, device)
-    optimizer = torch.optim.AdamW(model.parameters(), settings.rate, BETAS, weight_decay=DECAY)
+    optimizer = optimizer_of(model, settings.rate)
     mean = {name: torch.zeros_like(weights) for name, weights in model.named_parameters()}
     saved = {"model": model.state_dict(), "mean": mean}
     chosen = _chosen_steps(steps)
@@ -118,10 +127,7 @@ def train(texts: pa.LargeStringArray, settings: Settings, seed: int, device: str
         optimizer.param_groups[0]["lr"] = settings.rate * rate_at(step, steps)
         with torch.autocast(device, torch.bfloat16, enabled=device != "cpu"):
             loss = losses(model, batch.to(device)).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), LONGEST)
-        optimizer.step()
+        update(model, optimizer, loss)
         if step in chosen:
             for name, weights in model.named_parameters():
                 mean[name].lerp_(weights.detach(), 1 / (chosen.index(step) + 1))
