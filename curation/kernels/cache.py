@@ -30,7 +30,7 @@ import shutil
 import sys
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -139,10 +139,10 @@ def keep(path: Path, content: bytes) -> None:
 
 
 class _Loading:
-    """The context of a compilation, except that it loads libraries as `_LoadedLibrary`."""
+    """The context of a compilation, except that it loads a library as `_LoadedLibrary`."""
 
-    def __init__(self, context: Any) -> None:
-        self.context = context
+    def __init__(self, context: Any, symbols: Sequence[str]) -> None:
+        self.context, self.symbols = context, symbols
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.context, name)
@@ -151,26 +151,37 @@ class _Loading:
         return self
 
     def unserialize_library(self, stored: tuple[str, str, tuple[bytes, bytes]]) -> Any:
-        return _LoadedLibrary(self.context.codegen(), *stored)
+        return _LoadedLibrary(self.context.codegen(), self.symbols, *stored)
 
 
 class _LoadedLibrary(JITCodeLibrary):  # type: ignore[misc]
-    """The compiled code of one kernel, from the cache. The compiler needs its LLVM code only to link it into another
-    kernel. To parse that code takes as long as to load the kernel, so it happens then."""
+    """The compiled code of a kernel, from the cache. The compiler needs its LLVM code only to link it into another
+    kernel. To parse this takes longer than the rest of loading, so it waits until then.
 
-    def __init__(self, codegen: Any, name: str, kind: str, data: tuple[bytes, bytes]) -> None:
+    symbols  what the library defines: `_symbols_of`
+    kind     "object"
+    data     compiled code, LLVM code
+    """
+
+    def __init__(self, codegen: Any, symbols: Sequence[str], name: str, kind: str, data: tuple[bytes, bytes]) -> None:
         assert kind == "object", kind
         super().__init__(codegen, name)
-        compiled, (self._llvm_code, defined) = data
-        codegen._engine._defined_symbols.update(defined)
+        compiled, self._llvm_code = data
         self.enable_object_caching()
         self._set_compiled_object(compiled)
+        codegen._engine._defined_symbols.update(symbols)
         self._finalize_final_module()
 
     def _get_module_for_linking(self) -> Any:
         if self._shared_module is None:
             self._shared_module = binding.parse_bitcode(self._llvm_code)
         return self._shared_module
+
+
+def _symbols_of(library: Any) -> list[str]:
+    module = library._get_module_for_linking()
+    groups = module.functions, module.global_variables
+    return [each.name for group in groups for each in group if not each.is_declaration]
 
 
 class _Unpickler(pickle.Unpickler):
@@ -190,12 +201,6 @@ def _environment(module: str, constants: list[Any], name: str) -> Environment:
         environment.env_name = name
         Environment._memo[name] = environment
     return environment
-
-
-def _defined(library: Any) -> list[str]:
-    """The symbols that a library defines."""
-    module = library._get_module_for_linking()
-    return [each.name for group in (module.functions, module.global_variables) for each in group if not each.is_declaration]
 
 
 class KernelCache(NullCache):  # type: ignore[misc]
@@ -225,8 +230,8 @@ class KernelCache(NullCache):  # type: ignore[misc]
             except OSError:
                 continue
             if content[:32] == hashlib.sha256(content[32:]).digest():
-                stored = _Unpickler(io.BytesIO(content[32:])).load()
-                loaded = CompileResult._rebuild(_Loading(target_context), *stored)
+                symbols, stored = _Unpickler(io.BytesIO(content[32:])).load()
+                loaded = CompileResult._rebuild(_Loading(target_context, symbols), *stored)
                 return loaded._replace(target_context=target_context)
         return None
 
@@ -234,8 +239,7 @@ class KernelCache(NullCache):  # type: ignore[misc]
         """Write the compiled function. If the folder cannot be written, no error is raised: the next process compiles
         again."""
         assert not cres.lifted and not cres.library.has_dynamic_globals, f"{self.name} cannot be cached"
-        (name, kind, (compiled, llvm_code)), *rest = cres._reduce()
-        content = dumps(((name, kind, (compiled, (llvm_code, _defined(cres.library)))), *rest))
+        content = dumps((_symbols_of(cres.library), cres._reduce()))
         keep(next(self._files(sig)), hashlib.sha256(content).digest() + content)
 
     def _files(self, sig: Any) -> Iterator[Path]:

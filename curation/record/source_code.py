@@ -18,7 +18,7 @@ MIN_CODE_DOCUMENTS, MIN_SHARE = 5, 0.5  # least number of sampled documents of a
 MIN_LINES, MIN_CODE = 3, 0.5  # least lines of a document without comments, and share of code among them
 BLOCKS = {"/*": "*/", '"""': '"""', "'''": "'''", "<!--": "-->"}  # comments of several lines
 COMMENT = re.compile(r"#(?!\#|include|define|if|else|endif|pragma|undef)|//|--|;|%")
-ENDS = (*";{}[(\\", *"], ), }, ', \",".split(" "), *"]: ): }:".split(" "))
+ENDS = (*";{}[(\\", *["],", "),", "},", "',", '",'], *["]:", "):", "}:"])
 SIGNS = "(", "=", "->", "::", "&&", "||"  # each match of INSIDE has one: most lines of prose have none
 INSIDE = re.compile(
     r"""\w\((?!e?s\)|\d+\))[^()\s]*\)  # a call, but neither `file(s)` nor `open(2)`
