@@ -30,7 +30,7 @@ EXIT_CODES = (
     f"{NOTHING_KEPT} success, but no document kept; 4 undecided and 5 worse, of ablate; "
     "129, 130, 143 ended by SIGHUP, SIGINT, SIGTERM, resumable"
 )
-OBJECTS_BETWEEN_COLLECTIONS = 100_000
+OBJECTS_BETWEEN_COLLECTIONS = 300_000  # more than the libraries create
 
 
 def command() -> int:

@@ -46,9 +46,7 @@ def blank_characters() -> np.ndarray:
     """Return for each code point (bool, 0x110000) whether nothing is drawn. That is so for white space, control
     characters, and characters that `compare: visible` ignores, except DRAWN."""
     base = tables.load_tables()
-    points = np.arange(0x110000)
-    flags = base.flags[base.records_of(points)]
-    is_blank = flags & (tables.INVISIBLE | tables.SPACE) != 0
+    is_blank = (base.flags & (tables.INVISIBLE | tables.SPACE) != 0)[base.all_records()]
     is_blank[[*KEPT_IGNORABLE]] = True
     is_blank[[*DRAWN]] = False
     return np.asarray(is_blank)
@@ -77,7 +75,7 @@ def load_look_alikes() -> tables.UnicodeTables:
 
     base = tables.load_tables()
     points = np.arange(0x110000)
-    records = base.records_of(points)
+    records = base.all_records()
     flags, lower = base.flags[records], base.lower[records]
     target = points.copy()
     for letters in f"{LETTERS} {SPELLINGS}".split():

@@ -78,6 +78,10 @@ class UnicodeTables(NamedTuple):
         """Return the record numbers of an array of code points, as `utf8.record_of` does for one."""
         return np.asarray(self.records[self.pages[points >> 8].astype(np.int64) * 256 + (points & 255)])
 
+    def all_records(self) -> np.ndarray:
+        """Return the record numbers of all code points, shape (0x110000,)."""
+        return np.asarray(self.records.reshape(-1, 256)[self.pages].reshape(-1))
+
 
 @cache
 def load_tables() -> UnicodeTables:

@@ -18,14 +18,19 @@ MIN_CODE_DOCUMENTS, MIN_SHARE = 5, 0.5  # least number of sampled documents of a
 MIN_LINES, MIN_CODE = 3, 0.5  # least lines of a document without comments, and share of code among them
 BLOCKS = {"/*": "*/", '"""': '"""', "'''": "'''", "<!--": "-->"}  # comments of several lines
 COMMENT = re.compile(r"#(?!\#|include|define|if|else|endif|pragma|undef)|//|--|;|%")
-CODE = re.compile(
-    r"""[;{}\[(\\]$ | (?<=[])}'"]),$ | (?<=[])}]):$ | ^[])}\#@]   # the ends of a line
-    | \w\((?!e?s\)|\d+\))[^()\s]*\)                               # a call, but neither `file(s)` nor `open(2)`
-    | (?<![<>=!])=(?![=>])\s*[^\s=] | [=!]= | [-=]> | :: | && | \|\| | \+= | :=
-    | ^from\s+[\w.]+\s+import\b | ^(?:import|using|use|package|require|include|module|namespace)\s+[\w.:"'<]+$
-    | ^(?:def|class|fn|func|function|struct|enum|sub|interface|impl|trait)\s+\w+\s*[({:<]
-    | ^(?:if|for|while|switch|elif|else\ if|catch)\s*[(\[] | ^(?:else|try|do|begin|end|fi|done|then|return|break)$
-    | ^(?:return|const|let|var|static|public|private|typedef|extern)\s+\w+""",
+ENDS = (*";{}[(\\", *["],", "),", "},", "',", '",'], *["]:", "):", "}:"])
+SIGNS = "(", "=", "->", "::", "&&", "||"  # each match of INSIDE has one: most lines of prose have none
+INSIDE = re.compile(
+    r"""\w\((?!e?s\)|\d+\))[^()\s]*\)  # a call, but neither `file(s)` nor `open(2)`
+    | (?<![<>=!])=(?![=>])\s*[^\s=] | [=!]= | [-=]> | :: | && | \|\| | \+= | :=""",
+    re.VERBOSE,
+)
+START = re.compile(
+    r"""[])}\#@]
+    | from\s+[\w.]+\s+import\b | (?:import|using|use|package|require|include|module|namespace)\s+[\w.:"'<]+$
+    | (?:def|class|fn|func|function|struct|enum|sub|interface|impl|trait)\s+\w+\s*[({:<]
+    | (?:if|for|while|switch|elif|else\ if|catch)\s*[(\[] | (?:else|try|do|begin|end|fi|done|then|return|break)$
+    | (?:return|const|let|var|static|public|private|typedef|extern)\s+\w+""",
     re.VERBOSE,
 )
 PROSE = {  # measures of rules for prose
@@ -46,13 +51,18 @@ def is_code(text: str) -> bool:
             end = "" if end in line[len(start) :] else end
         elif COMMENT.match(line):
             comments += 1
-        elif CODE.search(line) and not line.startswith("<"):
+        elif not line.startswith("<") and _is_code_line(line):
             code += 1
         else:
             others += 1
     if code + others < MIN_LINES:
         return comments > code + others
     return code >= MIN_CODE * (code + others)
+
+
+def _is_code_line(line: str) -> bool:
+    has_sign = any(sign in line for sign in SIGNS)
+    return line.endswith(ENDS) or bool(START.match(line) or (has_sign and INSIDE.search(line)))
 
 
 def prose_stages(stages: Mapping[str, Stage]) -> list[str]:

@@ -25,6 +25,23 @@ offsets = np.frombuffer(np.array([0, 10]).tobytes(), np.int64)  # read-only, as 
 hash_rows(data, offsets, np.ones(1, bool), 0, out)
 print(*out[0], sum(hash_rows.stats.cache_hits.values()), hash_rows.py_func.__code__.co_filename)
 """
+LINKED = """
+import sys
+import numba
+import numpy as np
+from curation.kernels.packing import best_fit
+best_fit(np.full(4, 3, np.int32), 8)
+modules = "numba.np.arrayobj" in sys.modules
+from curation.kernels.hashing import mix64
+first = mix64(np.uint64(5))
+@numba.njit
+def sum_of(count):
+    total = np.uint64(0)
+    for k in range(count):
+        total += mix64(np.uint64(k))
+    return total
+print(first, sum_of(100), modules, sum(mix64.stats.cache_hits.values()))
+"""
 EXTENSIONS = """
 import sys
 from numba.core import entrypoints
@@ -68,6 +85,13 @@ def test_extensions_of_numba_are_loaded_to_compile_alone(copy: Path):
     assert results[0][:2] == results[1][:2]
     assert [(found[2], found[4]) for found in results] == [("0", "True"), ("1", "False")]
     assert results[1][5] == "False"
+
+
+def test_a_kernel_from_the_cache_links_into_a_new_one(copy: Path):
+    """The second process parses the LLVM code of `mix64`, and imports no module of functions that `best_fit` calls."""
+    results = [output_of(LINKED, copy) for _ in range(2)]
+    assert results[0][:2] == results[1][:2]
+    assert [found[2:] for found in results] == [["True", "0"], ["False", "1"]]
 
 
 @pytest.mark.slow("an edited function is compiled again with every kernel that calls it")
@@ -164,7 +188,9 @@ def test_a_cache_that_becomes_read_only_is_no_error(tmp_path: Path, monkeypatch:
     for name in ("mkdir", "unlink"):
         monkeypatch.setattr(Path, name, refuse)
     signature = numba.types.void(numba.types.int64)
-    compiled = SimpleNamespace(lifted=(), library=SimpleNamespace(has_dynamic_globals=False), _reduce=lambda: ())
+    module = SimpleNamespace(functions=(), global_variables=())
+    library = SimpleNamespace(has_dynamic_globals=False, _get_module_for_linking=lambda: module)
+    compiled = SimpleNamespace(lifted=(), library=library, _reduce=lambda: ())
     cache.KernelCache(refuse).save_overload(signature, compiled)
     assert not list(tmp_path.iterdir())
 

@@ -158,14 +158,18 @@ interrupts.at_end(_remove_temporaries)
 
 def sweep_dead(*paths: Path) -> None:
     """Delete the temporary files and folders of these paths that processes of this host left when they were killed."""
-    import psutil  # takes 0.03 s to import
-
     for path in paths:
         prefix = f"{path.name}.{os.uname().nodename}-"
         for temporary in path.parent.glob(f"*{TEMPORARY}"):
             match = re.fullmatch(rf"{re.escape(prefix)}(\d{{1,9}})-\d+{re.escape(TEMPORARY)}", temporary.name)
-            if match and not psutil.pid_exists(int(match[1])):
+            if match and not _exists(int(match[1])):
                 remove_temporary(temporary)
+
+
+def _exists(process: int) -> bool:
+    import psutil  # takes 0.03 s to import
+
+    return bool(psutil.pid_exists(process))
 
 
 def remove_temporary(path: Path) -> None:

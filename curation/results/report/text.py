@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from curation.base.errors import counted
-from curation.base.system.terminal import aligned, fitted, printable_line, short_number
+from curation.base.system.terminal import aligned, fitted, print_escaped, printable_line, short_number
 from curation.reading.formats import FORMATS, STREAMED
 from curation.recipes.exports import is_one_file
 from curation.record.report_schema import CLEANED
@@ -20,6 +20,7 @@ from curation.tokens.forms import FORMS
 SHOWN_SHARDS = 20
 LARGEST = 5  # reasons of a step in the funnel
 ONE_LINE = "the funnel in one line, with shares of the documents read: "
+STYLES = {"dim": 2, "bold": 1}  # numbers of ECMA-48 for a terminal
 SHORT = "short"  # reason of a rule with a minimum number of words
 
 
@@ -216,22 +217,19 @@ def print_funnel(content: dict[str, Any], verbose: bool = False) -> None:
 
     verbose  true: also print all reasons, and the funnel in one line
     """
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False)
-    for heading in ("step", "documents", "share", "of step", "MB"):
-        table.add_column(heading, justify="left" if heading == "step" else "right", no_wrap=True)
-    for name, *numbers in shown_rows(content, verbose):
-        style = "dim" if name.startswith(" ") else ""
-        table.add_row(Text(printable_line(name), overflow="ellipsis"), *numbers, style=style)
-    console = Console(soft_wrap=True)
-    console.print(table)
+    rows = [tuple(map(printable_line, row)) for row in shown_rows(content, verbose)]
+    for line in aligned([("step", "documents", "share", "of step", "MB"), *rows]):
+        _print_styled(line, "dim" if line.startswith(" ") else "")
     for line in _shown_lines(content, verbose):
-        console.print(fitted(printable_line(line), sys.stdout), highlight=False, markup=False)
+        _print_styled(printable_line(line))
     for line in _warning_lines(content):
-        console.print(fitted(printable_line(line), sys.stdout), style="bold", highlight=False, markup=False)
+        _print_styled(printable_line(line), "bold")
+
+
+def _print_styled(line: str, style: str = "") -> None:
+    """Print a line, broken to the width of a terminal, in a style of STYLES if standard output is a terminal."""
+    line = fitted(line, sys.stdout)
+    print_escaped(f"\x1b[{STYLES[style]}m{line}\x1b[0m" if style and sys.stdout.isatty() else line)
 
 
 def has_summary(content: dict[str, Any]) -> bool:

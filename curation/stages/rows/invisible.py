@@ -44,8 +44,7 @@ def _patterns() -> tuple[str, re.Pattern[str]]:
     """Return an RE2 pattern for texts with an invisible character, and a pattern for these characters, whose group
     `kept` matches those that stay."""
     unicode = load_look_alikes()
-    points = np.arange(0x110000)
-    records = unicode.records_of(points)
+    points, records = np.arange(0x110000), unicode.all_records()
     flags, scripts = unicode.flags[records], unicode.script[records]
     is_gone = (flags & tables.INVISIBLE != 0) & (flags & tables.CONTROL == 0) & ~np.isin(points, DRAWN)
     is_emoji = (flags & tables.SIGN != 0) & (points >= FIRST_SIGN) | np.isin(points, [*map(ord, EMOJI_MARKS)])
