@@ -9,6 +9,8 @@ contract inherits that of `curation.base.contract.Engine`: twins document only d
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,12 +19,29 @@ from curation.base.contract import ENGINE_FUNCTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("curation", "cpu_fallback", "gpu_pipeline")
-FILES = {path: ast.parse(path.read_text()) for name in PACKAGES for path in sorted((ROOT / name).rglob("*.py"))}
-CLASSES: dict[str, list[ast.ClassDef]] = {}
-for tree in FILES.values():
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ClassDef):
-            CLASSES.setdefault(node.name, []).append(node)
+
+
+@cache
+def trees() -> dict[Path, ast.Module]:
+    return {path: ast.parse(path.read_text()) for name in PACKAGES for path in sorted((ROOT / name).rglob("*.py"))}
+
+
+@cache
+def classes() -> dict[str, list[ast.ClassDef]]:
+    found: dict[str, list[ast.ClassDef]] = {}
+    for tree in trees().values():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, []).append(node)
+    return found
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _free_trees() -> Iterator[None]:
+    """The garbage collector would visit their nodes in all later tests."""
+    yield
+    trees.cache_clear()
+    classes.cache_clear()
 
 
 def functions_in(node: ast.Module | ast.ClassDef) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
@@ -39,7 +58,7 @@ def is_public(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 def bases_of(node: ast.ClassDef) -> list[ast.ClassDef]:
     names = [ast.unparse(base).partition("[")[0].rpartition(".")[2] for base in node.bases]
-    return [found for name in names for found in CLASSES.get(name, []) if found is not node]
+    return [found for name in names for found in classes().get(name, []) if found is not node]
 
 
 def is_documented(node: ast.ClassDef, name: str) -> bool:
@@ -48,7 +67,7 @@ def is_documented(node: ast.ClassDef, name: str) -> bool:
 
 
 def undocumented(path: Path) -> list[str]:
-    tree, package = FILES[path], path.relative_to(ROOT).parts[0]
+    tree, package = trees()[path], path.relative_to(ROOT).parts[0]
     inherited = () if package == "curation" else ENGINE_FUNCTIONS.get(path.stem, ())
     found = [
         function.name
@@ -64,6 +83,6 @@ def undocumented(path: Path) -> list[str]:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_public_methods_and_functions_have_docstrings(package: str):
-    paths = [path for path in FILES if path.is_relative_to(ROOT / package)]
+    paths = [path for path in trees() if path.is_relative_to(ROOT / package)]
     public = [path for path in paths if not path.stem.startswith("_") or path.stem in ("__init__", "__main__")]
     assert [name for path in public for name in undocumented(path)] == []

@@ -34,7 +34,7 @@ from curation.cli.parsing import parse
 from curation.recipes.recipe import parse_recipe
 from curation.stages import CorpusStage, RowStage
 from curation.stages.outcome import Corpus
-from tests.menus import write_ablation, write_domains
+from tests.menus import FEW, write_ablation, write_domains
 from tests.models.tiny_files import write_static
 from tests.needs import needs
 from tests.oracle.fasttext_reference import as_bytes, model_of
@@ -209,7 +209,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "data" / "b.jsonl.gz").write_bytes(gzip.compress(records_of(more)))
     for name in ("quiz", "evals/quiz"):
         (folder / f"{name}.jsonl").write_bytes(records_of(texts[:3]))
-    write_ablation(folder)
+    write_ablation(folder, FEW, FEW)
     write_domains(folder)
     as_wet(texts, folder / "wet" / "a.warc.wet.gz")
     for name in ("all-MiniLM-L6-v2", "multilingual"):

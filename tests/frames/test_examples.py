@@ -10,7 +10,7 @@ import pytest
 
 import curation
 from curation.tools.synthesis import asking
-from tests.menus import write_ablation
+from tests.menus import FEW, write_ablation
 from tests.models.tiny_files import write_static
 from tests.runs import records_of
 from tests.tools.model import Models
@@ -48,7 +48,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "data" / "a.jsonl").write_bytes(records_of(TEXTS))
     (folder / "data" / "b.jsonl").write_bytes(records_of(("Seven Eight", "nine")))
     write_static(folder / "vectors")
-    write_ablation(folder)
+    write_ablation(folder, FEW, FEW)
     lines = (folder / "crawl.jsonl").read_bytes().splitlines(keepends=True)
     (folder / "clean.jsonl").write_bytes(b"".join(lines[::2]))  # without menus
     (folder / "recipe.yaml").write_text(RECIPE)

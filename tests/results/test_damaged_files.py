@@ -316,7 +316,9 @@ def test_all_commands_with_all_files(share: int, place: Place, capsys: pytest.Ca
         path, data = place.copy / name, (place.sound / name).read_bytes()
         path.unlink()
         readers = [  # a command that gives the same without a file does not read it
-            words for words in tried if _without_numbers(called(place, words, capsys, name)) != sound[tuple(words)]
+            words
+            for words in tried
+            if _is_given(words, name) and _without_numbers(called(place, words, capsys, name)) != sound[tuple(words)]
         ]
         try:
             for kind, damaged in damages(place, name):
@@ -330,6 +332,12 @@ def test_all_commands_with_all_files(share: int, place: Place, capsys: pytest.Ca
         finally:
             put(path, data)
     assert refused_pairs >= 4 * any(name.endswith(".idx") for name in names)
+
+
+def _is_given(words: list[str], name: str) -> bool:
+    """Whether a command is given a folder with this file: runs over an index or over centroids are given that alone."""
+    recipe = Path(words[1]).stem.partition("-")[0]
+    return words[0] != "run" or recipe not in ("index", "centroids") or name.startswith(f"{recipe}/")
 
 
 def _without_numbers(result: tuple[int, str]) -> tuple[int, str]:
