@@ -12,6 +12,7 @@ REMEDIES = {
     "brotli": "pip install '.[warc]'",
     "cudf": "pip install '.[cu13]'",
     "datasets": "pip install '.[hub]'",
+    "datatrove": "pip install torch datatrove==0.10.1",
     "distributed": "pip install '.[distributed]'",
     "duckdb": "pip install duckdb",
     "ftfy": "pip install '.[repair]'",

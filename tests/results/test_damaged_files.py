@@ -80,8 +80,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     ]  # fmt: skip
     output = {
         "formats": ["megatron", "token_shards", "blocks", "chunks", "packed", "mds"],
-        "blocks": {"length": 16, "file_type": "auto"}, "chunks": {"length": 32, "min_tokens": 2},
-        "packed": {"length": 64}, "mds": {"length": 16}, "measures": True, "index": True, "raw": "jsonl",
+        "token_shards": {"layout": "datatrove"}, "blocks": {"length": 16, "file_type": "auto"},
+        "chunks": {"length": 32, "min_tokens": 2}, "packed": {"length": 64}, "mds": {"length": 16}, "measures": True, "index": True, "raw": "jsonl",
         "cleaned": "csv", "export_columns": ["id", "text"], "sample": {"batches": 1, "batch_size": 2},
         "part_documents": 8,
     }  # fmt: skip

@@ -117,6 +117,58 @@ def test_token_shards_are_read_by_memmap(tmp_path, vocabulary, dtype):
     assert np.concatenate(found).tolist() == flat(made)
 
 
+INDEXES = {
+    "datatrove": (".ds", ".ds.index", "<u8")
+}  # layout -> suffixes of a shard and of its index, dtype of the index
+
+
+@pytest.mark.parametrize("layout", INDEXES)
+@pytest.mark.parametrize("seed", [None, 7])
+def test_an_index_has_the_bounds_of_documents(tmp_path, monkeypatch, layout, seed):
+    made, (suffix, index, dtype) = make_documents(90), INDEXES[layout]
+    settings, sizes = TokenShards(shard_tokens=100, layout=layout), (documents_module, token_shards)
+    one = TokenizedDocuments(write_parts(tmp_path / "a", made, []), IDS, seed)
+    many = TokenizedDocuments(write_parts(tmp_path / "b", made, [1, 2, 2, 30, 90]), IDS, seed)
+    content = settings.write(one, fresh(tmp_path / "one"), "", IDS, PAD)
+    for module, size in zip(sizes, ("BATCH_TOKENS", "WRITE_TOKENS"), strict=True):
+        monkeypatch.setattr(module, size, 13)
+    assert settings.write(many, fresh(tmp_path / "many"), "", IDS, PAD) == content
+    assert files_of(tmp_path / "one") == files_of(tmp_path / "many")
+    names = [file["file"] for file in content["files"]]
+    count = len(names) // 2
+    assert count > 10
+    assert names == [f"train_{number:05d}{end}" for number in range(count) for end in (suffix, index)]
+    plain = TokenShards(shard_tokens=100).write(one, fresh(tmp_path / "raw"), "", IDS, PAD)
+    assert [file["tokens"] for file in content["files"][::2]] == [file["tokens"] for file in plain["files"]]
+    kept = [ids for ids in made if ids]
+    ordered = kept if seed is None else [kept[k] for k in seeded_order(len(kept), seed)]
+    ends = [*itertools.accumulate(map(len, ordered))]
+    for number, file in enumerate(content["files"][::2]):
+        first, stop = number * 100, number * 100 + file["tokens"]
+        found = np.fromfile(tmp_path / "one" / names[2 * number + 1], dtype).tolist()
+        assert found == sorted({end - first for end in ends if first < end < stop} | {stop - first})
+        ids = settings.open_ids(tmp_path / "one" / file["file"], IDS, file["tokens"])
+        assert ids.tolist() == np.fromfile(tmp_path / "raw" / f"train_{number:05d}.bin", IDS).tolist()
+
+
+def test_a_document_of_several_shards_ends_in_the_last(tmp_path):
+    settings = TokenShards(shard_tokens=4, layout="datatrove")
+    settings.write(opened(tmp_path / "parts", [[1] * 10, [2] * 2]), fresh(tmp_path / "out"), "", IDS, PAD)
+    indexes = sorted((tmp_path / "out").glob("*.index"))
+    assert [np.fromfile(path, "<u8").tolist() for path in indexes] == [[4], [4], [2, 4]]
+
+
+@pytest.mark.parametrize("ends", [[], [5, 100, 101], [5, 5, 100], [9, 5, 100], [0, 100], [5]])
+def test_a_damaged_index_is_refused(tmp_path, ends):
+    settings = TokenShards(shard_tokens=100, layout="datatrove")
+    settings.write(opened(tmp_path / "parts", make_documents(30)), fresh(tmp_path / "out"), "", IDS, PAD)
+    shard = tmp_path / "out/train_00000.ds"
+    assert len(settings.open_shard(shard, IDS, 100)[0]) == 100
+    np.array(ends, "<u8").tofile(f"{shard}.index")
+    with pytest.raises(IntegrityError, match=r"ds\.index is damaged: expected ends of documents .* at 100 tokens"):
+        settings.open_shard(shard, IDS, 100)
+
+
 # blocks
 
 
@@ -482,6 +534,7 @@ def test_torch_files_without_torch_say_what_to_do(monkeypatch):
         (lambda: Mds(shard_name="a/b"), "shard_name must be letters"),
         (lambda: Chunks(shard_name=".a"), "shard_name must be letters"),
         (lambda: TokenShards(dtype="int8"), "dtype must be one of auto, uint16, uint32"),
+        (lambda: TokenShards(layout="bin"), "layout must be one of raw, datatrove, not 'bin'"),
     ],
 )
 def test_wrong_settings(make, message):

@@ -19,7 +19,7 @@ from curation.base.system.damage import damaged
 from curation.tokens.blends import META
 from curation.tokens.forms import FORMS, MEGATRON, TokenShards
 from curation.tokens.forms.chunks import pad
-from curation.tokens.forms.shards import MANIFEST, has_torch, open_ids
+from curation.tokens.forms.shards import MANIFEST, has_torch
 from curation.tokens.forms.shards import log as opening
 from curation.tokens.forms.stored import open_form, read_manifest
 from curation.tokens.forms.writing import shards
@@ -158,14 +158,14 @@ def _stored(
     manifest, content = open_form(path, name, split)
     form, dtype = msgspec.convert(manifest["settings"], FORMS[name]), np.dtype(manifest["dtype"]).newbyteorder("<")
     for file, count in shards(FORMS[name], content).items():
-        if name == TokenShards.name:
-            yield path / file, count // length, partial(_windows_of_file, path / file, dtype, count, length)
+        if isinstance(form, TokenShards):
+            yield path / file, count // length, partial(_windows_of_file, form, path / file, dtype, count, length)
         else:
             yield path / file, count, partial(form.open_shard, path / file, dtype, count)
 
 
-def _windows_of_file(path: Path, dtype: np.dtype, count: int, length: int) -> Iterable[np.ndarray]:
-    return _windows(open_ids(path, dtype, count), length)
+def _windows_of_file(form: TokenShards, path: Path, dtype: np.dtype, count: int, length: int) -> Iterable[np.ndarray]:
+    return _windows(form.open_ids(path, dtype, count), length)
 
 
 def _windows(tokens: np.ndarray, length: int) -> Iterable[np.ndarray]:

@@ -1,20 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`token_shards`: raw token ids of all documents back to back, without header or index."""
+"""`token_shards`: token ids of all documents back to back, without an index, or with one that a reader wants.
+
+raw        `.bin`: ids
+datatrove  `.ds`: ids. `.ds.index`: where each document ends, in tokens of the file, uint64; the file's end is the
+           last. `datatrove.utils.dataset` reads both, and nanotron through it
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from curation.base.errors import TokenizerError
-from curation.base.system.files import commit
+from curation.base.system.damage import damaged, reading
+from curation.base.system.files import commit, commit_all
 from curation.base.system.steps import each
 from curation.tokens.forms import base
 from curation.tokens.forms.base import Count, Form
-from curation.tokens.forms.documents import TokenizedDocuments, TokenStream
+from curation.tokens.forms.documents import BoundedStream, TokenizedDocuments, TokenStream
 from curation.tokens.forms.shards import WRITE_TOKENS, check_counts, entry, open_ids
 
 if TYPE_CHECKING:
@@ -23,6 +29,17 @@ if TYPE_CHECKING:
 DTYPES = ("auto", "uint16", "uint32")
 UINT16_IDS = 2**16
 WINDOW = 1024  # tokens shown at once
+
+
+class Layout(NamedTuple):
+    """Suffixes of a shard and of its index, "" for none, and the dtype of the index."""
+
+    suffix: str
+    index: str = ""
+    dtype: str = ""
+
+
+LAYOUTS = {"raw": Layout(".bin"), "datatrove": Layout(".ds", ".ds.index", "<u8")}
 
 
 class ShardsSummary(base.SplitSummary, kw_only=True):
@@ -37,6 +54,8 @@ class TokenShards(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
     shard_name    name of shards without suffix, as of `blocks`
     shard_tokens  tokens of a shard; the last shard of a split may have fewer. A document may span shards
     dtype         `uint16`, `uint32`, or `auto`: uint16 for a vocabulary of at most 65,536 entries, else uint32
+    layout        `raw`: ids only. `datatrove`: the files are `.ds`, each with a `.ds.index` of the ends of documents,
+                  for datatrove and nanotron
 
     TokenizerError: `uint16` for a larger vocabulary.
     """
@@ -46,11 +65,13 @@ class TokenShards(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     shard_tokens: int = 100_000_000
     dtype: str = "auto"
+    layout: str = "raw"
 
     def __post_init__(self) -> None:
         check_counts(self, "shard_tokens")
-        if self.dtype not in DTYPES:
-            raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, not {self.dtype!r}")
+        for field, known in (("dtype", DTYPES), ("layout", LAYOUTS)):
+            if getattr(self, field) not in known:
+                raise ValueError(f"{field} must be one of {', '.join(known)}, not {getattr(self, field)!r}")
 
     def file_dtype(self, tokenizer: Tokenizer) -> np.dtype:
         vocabulary = tokenizer.vocabulary
@@ -65,26 +86,65 @@ class TokenShards(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def write(
         self, documents: TokenizedDocuments, folder: Path, split: str, dtype: np.dtype, pad_id: int
     ) -> dict[str, Any]:
-        stream = TokenStream(documents)
+        layout = LAYOUTS[self.layout]
+        stream = (BoundedStream if layout.index else TokenStream)(documents)
         files = []
         for number, first in enumerate(
             each(range(0, documents.tokens, self.shard_tokens), "writing token shards", "file")
         ):
-            path = self.shard_path(folder, split, number, ".bin")
-            remaining = tokens = min(self.shard_tokens, documents.tokens - first)
-            with commit(path) as temporary, open(temporary, "wb") as file:
-                while remaining:
-                    ids = stream.take(min(remaining, WRITE_TOKENS))
-                    file.write(ids.astype(dtype).data)
-                    remaining -= len(ids)
+            path = self.shard_path(folder, split, number, layout.suffix)
+            tokens = min(self.shard_tokens, documents.tokens - first)
+            if isinstance(stream, BoundedStream):
+                self._write_indexed(path, stream, tokens, dtype)
+            else:
+                with commit(path) as temporary, open(temporary, "wb") as file:
+                    for taken in _steps(tokens):
+                        file.write(stream.take(taken).astype(dtype).data)
             files.append(entry(path, tokens=tokens))
+            if layout.index:
+                files.append(entry(path.with_suffix(layout.index)))
         return {"files": files, "documents": documents.count, "tokens": documents.tokens}
+
+    def _write_indexed(self, path: Path, stream: BoundedStream, tokens: int, dtype: np.dtype) -> None:
+        layout = LAYOUTS[self.layout]
+        with (
+            commit_all(path, path.with_suffix(layout.index)) as temporaries,
+            open(temporaries[0], "wb") as file,
+            open(temporaries[1], "wb") as index,
+        ):
+            position = 0
+            for taken in _steps(tokens):
+                ids, ends = stream.take_bounded(taken)
+                file.write(ids.astype(dtype).data)
+                inner = ends + position
+                index.write(inner[inner < tokens].astype(layout.dtype).data)
+                position += taken
+            index.write(np.array([tokens], layout.dtype).data)
+
+    def open_ids(self, path: Path, dtype: np.dtype, count: int) -> np.ndarray:
+        """Return the `count` ids of a shard, memory-mapped. IntegrityError: a damaged file, index or another count."""
+        ids = open_ids(path, dtype, count)
+        if LAYOUTS[self.layout].index:
+            self._check_index(path.with_suffix(LAYOUTS[self.layout].index), count)
+        return ids
+
+    def _check_index(self, path: Path, count: int) -> None:
+        with reading(path):
+            ends = np.fromfile(path, LAYOUTS[self.layout].dtype)
+        if not len(ends) or ends[-1] != count or not ends[0] or (ends[1:] <= ends[:-1]).any():
+            raise damaged(path, f"expected ends of documents in ascending order, the last at {count:,} tokens")
 
     def open_shard(self, path: Path, dtype: np.dtype, count: int) -> Sequence[np.ndarray]:
         """Return the ids in windows of WINDOW tokens; the last one may have fewer."""
-        ids = open_ids(path, dtype, count)
+        ids = self.open_ids(path, dtype, count)
         return [ids[first : first + WINDOW] for first in range(0, len(ids), WINDOW)]
 
     @classmethod
     def numbers(cls, splits: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        return {"shards": sum(split["files"] for split in splits)}
+        return {"shards": sum(len(split.get("shards", ())) or split["files"] for split in splits)}
+
+
+def _steps(tokens: int) -> Iterator[int]:
+    """Yield the tokens of each write of a shard."""
+    for first in range(0, tokens, WRITE_TOKENS):
+        yield min(WRITE_TOKENS, tokens - first)

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The readers of trainers read what a run writes for them, and docs/trainers.md has what these tests check."""
+
+import ast
+from collections.abc import Callable
+from importlib import metadata
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import yaml
+
+from curation.recipes.recipe import convert_recipe
+from curation.results.finished.loader_check import check_loader
+from curation.results.finished.verify import verify
+from curation.running.run import run
+from curation.tokens.indexed import IndexedReader
+from tests.needs import needs
+from tests.tokens.samples import make_texts, write_jsonl
+from tests.training.trainers import CASES, HOW, PAGE, ROOT, with_table, yaml_flow
+
+SPLITS = {"train": 0.8, "valid": 0.2}
+SMALL = {"token_shards": {"shard_tokens": 3001}}
+
+
+class Made(NamedTuple):
+    """A finished run with splits: its folder, and split -> ids of its documents, as the pairs have them."""
+
+    folder: Path
+    documents: dict[str, list[list[int]]]
+
+
+@pytest.fixture
+def made(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Made]:
+    """A function that makes a run for each case of this test, with small files, and compares the reader's version."""
+
+    def make(**tokenizer: bool) -> Made:
+        test = request.node.nodeid.partition("[")[0]
+        (case,) = (case for case in CASES if case.test == test)
+        if case.package:
+            assert metadata.version(case.package) == case.version
+        path = write_jsonl(tmp_path / "news.jsonl", make_texts(300))
+        shown = case.output | {"formats": [*case.output["formats"], "megatron"], "splits": SPLITS}
+        settings = {name: SMALL[name] | shown.get(name, {}) for name in SMALL if name in shown["formats"]}
+        recipe = {"input": [{"path": str(path)}], "stages": [], "tokenizer": tokenizer, "output": shown | settings}
+        run(convert_recipe(recipe), tmp_path / "out")
+        check_loader(tmp_path / "out", length=16)
+        pairs = {split: (tmp_path / "out/tokens").glob(f"*_{split}_*.idx") for split in SPLITS}
+        documents = {split: [ids.tolist() for ids in IndexedReader(next(pairs[split]))] for split in SPLITS}
+        return Made(tmp_path / "out", documents)
+
+    return make
+
+
+def windows(ids: list[int], length: int) -> list[list[int]]:
+    """The whole windows of `ids`."""
+    return [ids[first : first + length] for first in range(0, len(ids) - length + 1, length)]
+
+
+def shards_of(made: Made, split: str, suffix: str, dtype: str = "<u2") -> list[list[int]]:
+    """The ids of each shard, which together have all documents."""
+    paths = sorted((made.folder / "token_shards").glob(f"{split}_*{suffix}"))
+    shards = [np.fromfile(path, dtype).tolist() for path in paths]
+    assert [*chain(*shards)] == [*chain(*made.documents[split])]
+    return shards
+
+
+def positions_of(documents: list[list[int]]) -> list[int]:
+    """The position of each token in its document."""
+    return [*chain(*(range(len(ids)) for ids in documents))]
+
+
+def test_datatrove_reads_ids_and_positions(made: Callable[..., Made]) -> None:
+    needs("torch")
+    needs("datatrove")
+    from datatrove.utils.dataset import DatatroveFolderDataset
+
+    width = 50  # ids of a sample: seq_len + 1
+    done = made()
+    for split in SPLITS:
+        dataset = DatatroveFolderDataset(
+            str(done.folder / "token_shards"), width - 1, f"{split}_*.ds", token_size=2, return_positions=True
+        )
+        samples = [dataset[number] for number in range(len(dataset))]
+        shards = shards_of(done, split, ".ds")
+        assert len(shards) > (split == "train")
+        assert [sample["input_ids"].tolist() for sample in samples] == [
+            window for ids in shards for window in windows(ids, width)
+        ]
+        position, expected = positions_of(done.documents[split]), []
+        for ids in shards:
+            for window in windows(position[: len(ids)], width):
+                inside = next((at for at, place in enumerate(window) if not place), width)  # of a document begun before
+                expected.append([*range(inside), *window[inside:]])
+            position = position[len(ids) :]
+        assert [sample["positions"].tolist() for sample in samples] == expected
+        assert any(0 in row[1:] for row in expected) and any(0 not in row[1:] for row in expected)
+    assert verify(done.folder) == []  # reading left nothing behind
+
+
+# The page
+
+
+def test_the_page_has_the_table_of_the_cases() -> None:
+    page = PAGE.read_text("utf-8")
+    assert page == with_table(page), "run: python -m tests.training.trainers"
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.trainer.partition(",")[0] for case in CASES])
+def test_each_case_is_checked_as_it_says(case) -> None:
+    """A reader that runs has a package with a version, which the Makefile installs, and a test that exists."""
+    assert case.how in HOW and bool(case.test) == (case.how != "read only") and (not case.package or case.how == HOW[0])
+    assert yaml.safe_load(f"{{{yaml_flow(case.output)}}}") == case.output
+    convert_recipe({"output": case.output})
+    if case.package:
+        assert f"{case.package}=={case.version} " in f"{(ROOT / 'Makefile').read_text('utf-8')} ".replace("\n", " ")
+    if case.test:
+        path, name = case.test.split("::")
+        tree = ast.parse((ROOT / path).read_text("utf-8"))
+        assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}

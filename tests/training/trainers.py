@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trainers, the form that each reads, and how this was checked: the table in docs/trainers.md.
+
+`python -m tests.training.trainers` writes the table. A new trainer is a line in CASES, and a test of its reader.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "trainers.md"
+HOW = ("by the reader itself", "recorded", "read only")
+HEAD = "| trainer | version | `output` | checked | test |\n|---|---|---|---|---|\n"
+HERE = "tests/training/test_trainers.py"
+
+
+class Case(NamedTuple):
+    """A trainer that reads an output of a run.
+
+    trainer  name of the trainer, or of the library that reads for it, and its class
+    version  version of `package`, or the commit whose source was read
+    output   settings of `output` in a recipe, as the page shows them
+    how      one of HOW
+    test     file and name of the test that runs the reader, or compares with what was recorded; "" for `read only`
+    package  distribution with the reader, which the Makefile installs in `version`; "" for none
+    """
+
+    trainer: str
+    version: str
+    output: dict[str, Any]
+    how: str
+    test: str = ""
+    package: str = ""
+
+    def row(self) -> str:
+        """Return the row of the table."""
+        test = f"`{self.test.removeprefix('tests/')}`" if self.test else ""
+        return f"| {self.trainer} | {self.version} | `{yaml_flow(self.output)}` | {self.how} | {test} |"
+
+
+CASES = [
+    Case("datatrove, `DatatroveFolderDataset` with `return_positions=True`", "0.10.1",
+         {"formats": ["token_shards"], "token_shards": {"layout": "datatrove"}}, HOW[0],
+         f"{HERE}::test_datatrove_reads_ids_and_positions", "datatrove"),
+    Case("nanotron, `Nanoset`, through datatrove", "2411b02",
+         {"formats": ["token_shards"], "token_shards": {"layout": "datatrove"}}, HOW[2]),
+]  # fmt: skip
+
+
+def yaml_flow(settings: Any) -> str:
+    """Return settings as YAML on one line, without the outer braces."""
+
+    def flow(value: Any) -> str:
+        if isinstance(value, dict):
+            return "{" + ", ".join(f"{name}: {flow(inner)}" for name, inner in value.items()) + "}"
+        return f"[{', '.join(map(flow, value))}]" if isinstance(value, list) else json.dumps(value).strip('"')
+
+    return flow(settings)[1:-1]
+
+
+def table() -> str:
+    """Return the table of the page."""
+    return HEAD + "".join(f"{case.row()}\n" for case in CASES)
+
+
+def with_table(page: str) -> str:
+    """Return the page with its table replaced."""
+    start = page.index(HEAD)
+    return page[:start] + table() + page[page.index("\n\n", start) + 1 :]
+
+
+if __name__ == "__main__":
+    PAGE.write_text(with_table(PAGE.read_text("utf-8")), "utf-8")
