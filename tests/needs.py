@@ -26,6 +26,8 @@ REMEDIES = {
     "moto.server": "pip install 'moto[server]>=5.1', or run `make test-storage`",
     "networkx": "pip install '.[graphs]'",
     "numba_cuda": "pip install '.[ptx]'",
+    "olmo_core.data": "pip install torch google-cloud-storage, then pip install --no-deps "
+    "ai2-olmo-core==3.0.0 bettermap cached-path dataclass-extensions",
     "onnx": "pip install onnx, or run `make test-models`",
     "onnxruntime": "pip install '.[embeddings]'",
     "openai": "pip install '.[llm]'",

@@ -81,9 +81,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     output = {
         "formats": ["megatron", "token_shards", "blocks", "chunks", "packed", "mds"],
         "token_shards": {"layout": "datatrove"}, "blocks": {"length": 16, "file_type": "auto"},
-        "chunks": {"length": 32, "min_tokens": 2}, "packed": {"length": 64}, "mds": {"length": 16}, "measures": True, "index": True, "raw": "jsonl",
-        "cleaned": "csv", "export_columns": ["id", "text"], "sample": {"batches": 1, "batch_size": 2},
-        "part_documents": 8,
+        "chunks": {"length": 32, "min_tokens": 2}, "packed": {"length": 64}, "mds": {"length": 16}, "measures": True,
+        "index": True, "raw": "jsonl", "cleaned": "csv", "export_columns": ["id", "text"],
+        "sample": {"batches": 1, "batch_size": 2}, "part_documents": 8,
     }  # fmt: skip
     run(made.recipe("all", [*first, *indexed], output=output), made.sound, engine="cpu", workers=1, progress=False)
     none = {"output": {"formats": []}}

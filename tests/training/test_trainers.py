@@ -4,7 +4,7 @@
 import ast
 from collections.abc import Callable
 from importlib import metadata
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -67,6 +67,12 @@ def shards_of(made: Made, split: str, suffix: str, dtype: str = "<u2") -> list[l
     return shards
 
 
+def pieces(ids: list[int], eod: int) -> list[list[int]]:
+    """The documents in `ids`, each up to and with its end; the last one may lack it."""
+    ends = [place + 1 for place, token in enumerate(ids) if token == eod]
+    return [ids[first:end] for first, end in pairwise([0, *ends, *([len(ids)] if ids[-1] != eod else [])])]
+
+
 def positions_of(documents: list[list[int]]) -> list[int]:
     """The position of each token in its document."""
     return [*chain(*(range(len(ids)) for ids in documents))]
@@ -98,6 +104,34 @@ def test_datatrove_reads_ids_and_positions(made: Callable[..., Made]) -> None:
         assert [sample["positions"].tolist() for sample in samples] == expected
         assert any(0 in row[1:] for row in expected) and any(0 not in row[1:] for row in expected)
     assert verify(done.folder) == []  # reading left nothing behind
+
+
+def test_olmo_core_reads_documents(made: Callable[..., Made], tmp_path: Path) -> None:
+    needs("torch")
+    data = needs("olmo_core.data")
+
+    done = made()
+    eod = done.documents["train"][0][-1]
+    for split in SPLITS:
+        shards = shards_of(done, split, ".bin")
+        paths = sorted((done.folder / "token_shards").glob(f"{split}_*.bin"))
+        ids = {"pad_token_id": eod, "eos_token_id": eod, "vocab_size": 50257, "dtype": np.uint16}
+        fixed = data.NumpyFSLDataset(*paths, sequence_length=64, generate_doc_lengths=True, **ids)
+        found = [fixed[number] for number in range(len(fixed))]
+        assert [row["input_ids"].tolist() for row in found] == [row for shard in shards for row in windows(shard, 64)]
+        for row in found:
+            lengths = [len(piece) for piece in pieces(row["input_ids"].tolist(), eod)]
+            assert row["doc_lens"].tolist() == lengths
+        packed = data.NumpyPackedFSLDataset(*paths, sequence_length=256, generate_doc_lengths=True, **ids)
+        packed.work_dir = tmp_path / "work" / split
+        packed.prepare()
+        rows = [packed[number] for number in range(len(packed))]
+        stored = [piece for row in rows for piece in pieces(row["input_ids"][row["label_mask"]].tolist(), eod)]
+        expected = [piece for shard in shards for piece in pieces(shard, eod)]
+        unread = [piece for piece in expected if piece[-1] != eod]  # of a document that goes on in the next file
+        assert sorted(stored + unread) == sorted(expected) and len(unread) <= len(shards) - 1
+        assert unread or split == "valid"
+    assert verify(done.folder) == []
 
 
 # The page

@@ -45,6 +45,8 @@ CASES = [
          f"{HERE}::test_datatrove_reads_ids_and_positions", "datatrove"),
     Case("nanotron, `Nanoset`, through datatrove", "2411b02",
          {"formats": ["token_shards"], "token_shards": {"layout": "datatrove"}}, HOW[2]),
+    Case("OLMo-core, `NumpyFSLDataset` and `NumpyPackedFSLDataset`", "3.0.0", {"formats": ["token_shards"]}, HOW[0],
+         f"{HERE}::test_olmo_core_reads_documents", "ai2-olmo-core"),
 ]  # fmt: skip
 
 
