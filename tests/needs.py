@@ -20,6 +20,7 @@ REMEDIES = {
     "huggingface_hub": "pip install '.[hub]'",
     "justext": "pip install '.[justext]'",
     "kenlm": "pip install '.[kenlm]'",
+    "litdata": "pip install torch, then pip install --no-deps litdata==0.2.76 lightning-utilities",
     "llama_models": "pip install --no-deps llama-models==0.3.0",
     "megatron.core": "pip install torch, then pip install --no-deps megatron-core==0.16.1",
     "mistral_common": "pip install mistral-common==1.13.1",

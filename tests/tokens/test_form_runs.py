@@ -29,13 +29,14 @@ from tests.runs import table_rows
 from tests.tokens.samples import make_texts, train_tokenizer, write_jsonl
 
 SPLITS = {"train": 0.7, "valid": 0.15, "test": 0.15}
-ALL = ["megatron", "token_shards", "blocks", "chunks", "packed", "mds"]
+ALL = ["megatron", "token_shards", "blocks", "chunks", "packed", "mds", "litdata"]
 SMALL = {
     "token_shards": {"shard_tokens": 3000},
     "blocks": {"length": 64, "shard_blocks": 30},
     "chunks": {"length": 32, "min_tokens": 5, "shard_chunks": 50},
     "packed": {"length": 128, "shard_rows": 20},
     "mds": {"length": 64, "shard_bytes": 4000},
+    "litdata": {"length": 64, "shard_bytes": 4000},
 }
 
 
@@ -333,7 +334,7 @@ def test_a_source_without_a_side_has_no_pair_there(tmp_path):
             {"formats": ["blocks"], "splits": {"train": 0.9, "test": 0.1}, "blocks": {"shard_name": "shard_{number}"}},
             "blocks.shard_name must have {split} where output has splits, not 'shard_{number}'",
         ),
-        ({"pad_id": 3}, "pad_id is set, but formats has no blocks or chunks or packed or mds"),
+        ({"pad_id": 3}, "pad_id is set, but formats has no blocks or chunks or packed or mds or litdata"),
         ({"blocks": {"lengthh": 8}}, r"unknown field `lengthh` - at `\$.output.blocks`; did you mean length"),
         ({"blend": {"by": "size"}}, "blend.by must be one of given, tokens, temperature, not 'size'"),
         ({"blend": {"temperature": 2.0}}, "blend.temperature is 2.0, but blend.by is given"),

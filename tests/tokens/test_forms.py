@@ -27,6 +27,7 @@ from curation.tokens.forms import (
     Chunks,
     Form,
     Forms,
+    Litdata,
     Mds,
     Packed,
     TokenShards,
@@ -323,19 +324,38 @@ def mds_samples(folder: Path) -> list[np.ndarray]:
     return found
 
 
+def litdata_samples(folder: Path) -> list[np.ndarray]:
+    """The samples of a split, by the offsets in its files and the tokens and the dtype in its index."""
+    found = []
+    index = json.loads((folder / "index.json").read_bytes())
+    assert index["config"]["data_format"] == ["no_header_tensor:16"]
+    for chunk in index["chunks"]:
+        data = (folder / chunk["filename"]).read_bytes()
+        count = int.from_bytes(data[:4], "little")
+        assert (len(data), count) == (chunk["chunk_bytes"], chunk["chunk_size"])
+        offsets = np.frombuffer(data, "<u4", count + 1, 4)
+        assert offsets[0] == 4 * (count + 2)
+        found += [np.frombuffer(data[a:b], "<i4") for a, b in itertools.pairwise(offsets.tolist())]
+        assert chunk["dim"] == sum(map(len, found[-count:]))
+    return found
+
+
 @pytest.mark.parametrize("keep_last", [False, True])
-def test_mds_has_the_rows_of_blocks(tmp_path, keep_last):
+@pytest.mark.parametrize(
+    ("form", "read", "name"), [(Mds, mds_samples, "shard.{:05d}.mds"), (Litdata, litdata_samples, "chunk-0-{}.bin")]
+)
+def test_samples_are_the_rows_of_blocks(tmp_path, keep_last, form, read, name):
     made, out = make_documents(50), fresh(tmp_path / "out")
-    form = Mds(length=16, shard_bytes=800, keep_last=keep_last)
+    form = form(length=16, shard_bytes=800, keep_last=keep_last)
     content = form.write(opened(tmp_path / "parts", made), out, "valid", np.dtype("<i4"), PAD)
-    samples = mds_samples(out / "valid")
+    samples = read(out / "valid")
     blocks = Blocks(length=16, shard_blocks=999, keep_last=keep_last).write(
         opened(tmp_path / "parts", made), out, "valid", IDS, PAD
     )
     assert np.array_equal(samples, np.load(out / "valid_00000.npy"))
     assert content["samples"] == len(samples) == blocks["blocks"]
     assert [file["file"] for file in content["files"]] == [
-        *(f"valid/shard.{number:05d}.mds" for number in range(len(content["files"]) - 1)), "valid/index.json"
+        *(f"valid/{name.format(number)}" for number in range(len(content["files"]) - 1)), "valid/index.json"
     ]  # fmt: skip
     assert len(content["files"]) > 3
 
@@ -350,6 +370,29 @@ def test_mds_writes_the_bytes_of_its_package(tmp_path):
         "train/shard.00001.mds": "a46d5955bd02212a",
         "train/index.json": "8fbe43d69d7b9d19",
     }
+
+
+def test_litdata_writes_the_chunks_of_its_package(tmp_path):
+    """Recorded from `BinaryWriter` of litdata 0.2.76; `test_trainers.py` compares with the installed one."""
+    form = Litdata(length=4, shard_bytes=100)
+    made, dtype = [[1, 2, 3], [70_000, 5], [6] * 40], np.dtype("<i4")
+    form.write(opened(tmp_path / "parts", made, dtype="<i4"), tmp_path / "litdata", "", dtype, PAD)
+    found = {name: hashlib.sha256(data).hexdigest()[:16] for name, data in files_of(tmp_path / "litdata").items()}
+    assert found.pop("train/index.json")
+    assert found == {
+        "train/chunk-0-0.bin": "78653d94b7117456",
+        "train/chunk-0-1.bin": "1b1d45abf1339c7d",
+        "train/chunk-0-2.bin": "4e87607e46c9a833",
+    }
+
+
+def test_the_index_of_litdata_names_other_data_by_another_version(tmp_path):
+    versions = []
+    for number, made in enumerate(([[1, 2, 3, 4]], [[1, 2, 3, 4]], [[1, 2, 3, 5]])):
+        out = tmp_path / str(number)
+        Litdata(length=4).write(opened(tmp_path / "parts" / str(number), made), out, "", np.dtype("<i4"), PAD)
+        versions.append(json.loads((out / "train/index.json").read_bytes())["updated_at"])
+    assert versions[0] == versions[1] != versions[2]
 
 
 def test_a_shard_of_mds_has_at_least_one_sample(tmp_path):
@@ -369,7 +412,9 @@ SMALL: dict[str, Form] = {
     "chunks": Chunks(length=10, min_tokens=3, shard_chunks=20),
     "packed": Packed(length=24, shard_rows=6),
     "mds": Mds(length=16, shard_bytes=800, keep_last=True),
+    "litdata": Litdata(length=16, shard_bytes=800, keep_last=True),
 }
+SAMPLES = {"mds": mds_samples, "litdata": litdata_samples}
 TABLES = {"docs/training.md": "| `{0}` | `{0}/` |", "docs/output_files.md": "`{0}/`"}
 
 
@@ -397,7 +442,7 @@ def test_every_form_is_written_with_its_manifest(name, tmp_path):
     manifest, content = open_form(tmp_path / name, name, "train")
     assert written == {name: manifest}
     assert manifest["settings"] == msgspec.to_builtins(form)
-    assert manifest["dtype"] == form.file_dtype(tokenizer).name == ("int32" if name == "mds" else "uint16")
+    assert manifest["dtype"] == form.file_dtype(tokenizer).name == ("int32" if name in SAMPLES else "uint16")
     assert content["documents"] == sum(map(bool, made))
     assert sum(file["bytes"] for file in content["files"]) >= 2 * content["tokens"] > 0
     splits = list(summaries(written)[name].values())
@@ -415,11 +460,13 @@ def test_every_form_is_loaded_and_decoded(name, tmp_path, capsys):
     parts = {"train": write_parts(tmp_path / "a", made[:80], []), "valid": write_parts(tmp_path / "b", made[80:], [])}
     written = shards(FORMS[name], write_forms(forms, tokenizer, parts, tmp_path)[name]["splits"]["train"])
     assert len(written) > 1
-    second = {"token_shards": "a-train_1.bin", "mds": "train/train_1.x.mds", "chunks": "train_1.x.ids.npy"}
+    second = {"token_shards": "a-train_1.bin", "chunks": "train_1.x.ids.npy"} | {
+        "mds": "train/train_1.x.mds", "litdata": "train/train_1.x.bin"
+    }  # fmt: skip
     assert second.get(name, "train_1.x.npy") in written
     assert main(["check-loader", str(folder), "--batches", "2", "--batch-size", "4", "--length", "16"]) == 0
     told = capsys.readouterr().out.splitlines()
-    shape = r"torch\.Size\(\[4, \d+\]\)" if find_spec("torch") and name != "mds" else r"\(4, \d+\)"
+    shape = r"torch\.Size\(\[4, \d+\]\)" if find_spec("torch") and name not in SAMPLES else r"\(4, \d+\)"
     first, *rest = [line for line in told if not line.startswith("Loading shard: ")]
     assert first == f"{name}, train" and re.fullmatch(f"Batch 0 shape: {shape}", rest[0]) and "Batch 1" in rest[1]
     loaded = {line.removeprefix("Loading shard: ") for line in told} & {Path(file).name for file in written}
@@ -485,8 +532,8 @@ def test_int32_ids_stay_int32(tmp_path, form):
     out = fresh(tmp_path / "out")
     settings.write(opened(tmp_path / "parts", made, dtype="<i4"), out, "", dtype, PAD)
     first = out / min(files_of(out))
-    if form == "mds":
-        ids = mds_samples(out / "train")[0]
+    if form in SAMPLES:
+        ids = SAMPLES[form](out / "train")[0]
     else:
         ids = np.fromfile(first, "<u4") if form == "token_shards" else np.load(first).reshape(-1)
     assert ids.dtype.itemsize == 4
@@ -526,6 +573,7 @@ def test_torch_files_without_torch_say_what_to_do(monkeypatch):
         (lambda: Packed(length=1 << 25), "length must be at most 16777216"),
         (lambda: Blocks(file_type="csv"), "file_type must be one of npy, pt, auto, not 'csv'"),
         (lambda: Chunks(min_tokens=600), "nothing would be kept"),
+        (lambda: Litdata(shard_bytes=1 << 32), "shard_bytes must be at most 4294967295, not 4294967296"),
         (lambda: Mds(shard_bytes=1 << 32), "shard_bytes must be at most 4294967295, not 4294967296"),
         (
             lambda: Blocks(shard_name="{name}"),

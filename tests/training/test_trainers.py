@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import orjson
 import pytest
 import yaml
 
@@ -22,7 +23,7 @@ from tests.tokens.samples import make_texts, write_jsonl
 from tests.training.trainers import CASES, HOW, PAGE, ROOT, with_table, yaml_flow
 
 SPLITS = {"train": 0.8, "valid": 0.2}
-SMALL = {"token_shards": {"shard_tokens": 3001}}
+SMALL = {"token_shards": {"shard_tokens": 3001}, "litdata": {"length": 33, "shard_bytes": 4000}}
 
 
 class Made(NamedTuple):
@@ -43,7 +44,7 @@ def made(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Made]:
             assert metadata.version(case.package) == case.version
         path = write_jsonl(tmp_path / "news.jsonl", make_texts(300))
         shown = case.output | {"formats": [*case.output["formats"], "megatron"], "splits": SPLITS}
-        settings = {name: SMALL[name] | shown.get(name, {}) for name in SMALL if name in shown["formats"]}
+        settings = {name: shown.get(name, {}) | SMALL[name] for name in SMALL if name in shown["formats"]}
         recipe = {"input": [{"path": str(path)}], "stages": [], "tokenizer": tokenizer, "output": shown | settings}
         run(convert_recipe(recipe), tmp_path / "out")
         check_loader(tmp_path / "out", length=16)
@@ -131,6 +132,37 @@ def test_olmo_core_reads_documents(made: Callable[..., Made], tmp_path: Path) ->
         unread = [piece for piece in expected if piece[-1] != eod]  # of a document that goes on in the next file
         assert sorted(stored + unread) == sorted(expected) and len(unread) <= len(shards) - 1
         assert unread or split == "valid"
+    assert verify(done.folder) == []
+
+
+@pytest.mark.filterwarnings("ignore:The given buffer is not writable")
+def test_litdata_reads_rows(made: Callable[..., Made], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = needs("torch")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))  # litdata keeps a cache there
+    litdata = needs("litdata")
+    from litdata.streaming.writer import BinaryWriter
+
+    done, length = made(), SMALL["litdata"]["length"]
+    for split in SPLITS:
+        folder, expected = done.folder / "litdata" / split, windows([*chain(*done.documents[split])], length)
+        before = {path.name: path.read_bytes() for path in folder.iterdir()}
+        dataset = litdata.StreamingDataset(str(folder), item_loader=litdata.TokensLoader(block_size=length))
+        rows = [dataset[number] for number in range(len(dataset))]
+        assert {row.dtype for row in rows} == {torch.int32}
+        assert [row.tolist() for row in rows] == expected
+        batches = litdata.StreamingDataLoader(dataset, batch_size=1, num_workers=2)
+        assert sorted(row.tolist() for batch in batches for row in batch) == sorted(expected)
+        assert before == {path.name: path.read_bytes() for path in folder.iterdir()}
+        theirs, ours = tmp_path / "theirs" / split, orjson.loads(before.pop("index.json"))
+        loader = litdata.TokensLoader(block_size=length)
+        writer = BinaryWriter(str(theirs), chunk_size=ours["config"]["chunk_size"], item_loader=loader)
+        for number, row in enumerate(expected):
+            writer[number] = torch.tensor(row, dtype=torch.int32)
+        writer.done()
+        writer.merge()
+        index = orjson.loads((theirs / "index.json").read_bytes())
+        assert ours | {"updated_at": ""} == index | {"updated_at": ""} and len(before) > 1
+        assert before == {path.name: path.read_bytes() for path in theirs.iterdir() if path.suffix == ".bin"}
     assert verify(done.folder) == []
 
 

@@ -47,6 +47,12 @@ CASES = [
          {"formats": ["token_shards"], "token_shards": {"layout": "datatrove"}}, HOW[2]),
     Case("OLMo-core, `NumpyFSLDataset` and `NumpyPackedFSLDataset`", "3.0.0", {"formats": ["token_shards"]}, HOW[0],
          f"{HERE}::test_olmo_core_reads_documents", "ai2-olmo-core"),
+    Case("litdata, `StreamingDataset` with `TokensLoader(block_size=2049)`", "0.2.76",
+         {"formats": ["litdata"], "litdata": {"length": 2049}}, HOW[0], f"{HERE}::test_litdata_reads_rows", "litdata"),
+    Case("litgpt, `max_seq_length` 2048, through litdata", "0.5.13",
+         {"formats": ["litdata"], "litdata": {"length": 2049}}, HOW[2]),
+    Case("MosaicML Streaming, `StreamingDataset`", "0.13.0", {"formats": ["mds"], "mds": {"length": 2048}}, HOW[0],
+         "tests/tokens/test_mds.py::test_the_package_reads_and_writes_the_same", "mosaicml-streaming"),
 ]  # fmt: skip
 
 

@@ -17,8 +17,9 @@ import numpy as np
 from curation.base.errors import InputError, IntegrityError
 from curation.base.system.damage import damaged
 from curation.tokens.blends import META
-from curation.tokens.forms import FORMS, MEGATRON, TokenShards
+from curation.tokens.forms import FORMS, MEGATRON, Form, TokenShards
 from curation.tokens.forms.chunks import pad
+from curation.tokens.forms.samples import SampleForm
 from curation.tokens.forms.shards import MANIFEST, has_torch
 from curation.tokens.forms.shards import log as opening
 from curation.tokens.forms.stored import open_form, read_manifest
@@ -54,10 +55,10 @@ def check_loader(
     length      tokens of a sample of `token_shards` and `megatron`. Default: 1024
     say         function that gets each line of progress
 
-    With PyTorch, the data sets of `curation.training` and their `Loader` read all forms but `mds`. Without it, and for
-    `mds`, NumPy reads the samples in the order of the files. Raises InputError for a folder without a form;
-    IntegrityError for a form that cannot be read, or ids that the vocabulary lacks; OutputError for `.pt` files without
-    PyTorch.
+    With PyTorch, the data sets of `curation.training` and their `Loader` read all forms but `mds` and `litdata`.
+    Without it, and for these two, NumPy reads the samples in the order of the files. Raises InputError for a folder
+    without a form; IntegrityError for a form that cannot be read, or ids that the vocabulary lacks; OutputError for
+    `.pt` files without PyTorch.
     """
     for name, value in (("batches", batches), ("batch_size", batch_size), ("length", length)):
         if value < 1:
@@ -103,7 +104,7 @@ def _load(
     name: str, path: Path, split: str, vocabulary: int, sizes: tuple[int, int, int], say: Callable[[str], object]
 ) -> LoadedForm:
     batches, batch_size, length = sizes
-    through_torch = has_torch() and name != "mds"
+    through_torch = has_torch() and not issubclass(FORMS.get(name, Form), SampleForm)
     samples, loaded = (_through_torch if through_torch else _through_numpy)(name, path, split, batch_size, length)
     if not samples:
         raise InputError(f"{path}, {split} has no sample of {length} tokens. Give a smaller length")
