@@ -35,6 +35,7 @@ $(ALL)/.ready: pyproject.toml
 	$(ALL)/bin/pip install --no-deps litdata==0.2.76 lightning-utilities # its other dependencies are torchvision and for images
 	$(ALL)/bin/pip install --no-deps megatron-core==0.16.1 # its other dependencies are for training
 	$(ALL)/bin/pip install --no-deps mosaicml-streaming==0.13.0 # its other dependencies are for images and clouds
+	$(ALL)/bin/pip install --no-deps nemo-automodel==0.7.0 # its other dependencies are for training
 	touch $@
 
 test-leaves: $(READY)  ## cut off each leaf of the package in a copy, and test the rest

@@ -25,6 +25,7 @@ REMEDIES = {
     "megatron.core": "pip install torch, then pip install --no-deps megatron-core==0.16.1",
     "mistral_common": "pip install mistral-common==1.13.1",
     "moto.server": "pip install 'moto[server]>=5.1', or run `make test-storage`",
+    "nemo_automodel": "pip install torch '.[models]', then pip install --no-deps nemo-automodel==0.7.0",
     "networkx": "pip install '.[graphs]'",
     "numba_cuda": "pip install '.[ptx]'",
     "olmo_core.data": "pip install torch google-cloud-storage, then pip install --no-deps "

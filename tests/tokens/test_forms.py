@@ -118,9 +118,8 @@ def test_token_shards_are_read_by_memmap(tmp_path, vocabulary, dtype):
     assert np.concatenate(found).tolist() == flat(made)
 
 
-INDEXES = {
-    "datatrove": (".ds", ".ds.index", "<u8")
-}  # layout -> suffixes of a shard and of its index, dtype of the index
+# layout -> suffixes of a shard and of its index, dtype of the index
+INDEXES = {"datatrove": (".ds", ".ds.index", "<u8"), "nanogpt": (".bin", ".bos.idx", "<i4")}
 
 
 @pytest.mark.parametrize("layout", INDEXES)
@@ -147,7 +146,9 @@ def test_an_index_has_the_bounds_of_documents(tmp_path, monkeypatch, layout, see
     for number, file in enumerate(content["files"][::2]):
         first, stop = number * 100, number * 100 + file["tokens"]
         found = np.fromfile(tmp_path / "one" / names[2 * number + 1], dtype).tolist()
-        assert found == sorted({end - first for end in ends if first < end < stop} | {stop - first})
+        inside = {end - first for end in ends if first < end < stop}
+        starts = {0} if first in (0, *ends) else set()
+        assert found == sorted(inside | (starts if layout == "nanogpt" else {stop - first}))
         ids = settings.open_ids(tmp_path / "one" / file["file"], IDS, file["tokens"])
         assert ids.tolist() == np.fromfile(tmp_path / "raw" / f"train_{number:05d}.bin", IDS).tolist()
 
@@ -157,17 +158,44 @@ def test_a_document_of_several_shards_ends_in_the_last(tmp_path):
     settings.write(opened(tmp_path / "parts", [[1] * 10, [2] * 2]), fresh(tmp_path / "out"), "", IDS, PAD)
     indexes = sorted((tmp_path / "out").glob("*.index"))
     assert [np.fromfile(path, "<u8").tolist() for path in indexes] == [[4], [4], [2, 4]]
+    settings = TokenShards(shard_tokens=4, layout="nanogpt")
+    settings.write(opened(tmp_path / "parts", [[1] * 10, [2] * 2]), fresh(tmp_path / "nanogpt"), "", IDS, PAD)
+    indexes = sorted((tmp_path / "nanogpt").glob("*.bos.idx"))
+    assert [np.fromfile(path, "<i4").tolist() for path in indexes] == [[0], [], [2]]
+    assert settings.open_ids(tmp_path / "nanogpt/train_00001.bin", IDS, 4).tolist() == [1] * 4
 
 
-@pytest.mark.parametrize("ends", [[], [5, 100, 101], [5, 5, 100], [9, 5, 100], [0, 100], [5]])
-def test_a_damaged_index_is_refused(tmp_path, ends):
-    settings = TokenShards(shard_tokens=100, layout="datatrove")
+@pytest.mark.parametrize(
+    ("layout", "bounds"),
+    [
+        *(("datatrove", bounds) for bounds in ([], [5, 100, 101], [5, 5, 100], [9, 5, 100], [0, 100], [5])),
+        *(("nanogpt", bounds) for bounds in ([0, 100], [0, 5, 5], [9, 5], [-1, 5])),
+    ],
+)
+def test_a_damaged_index_is_refused(tmp_path, layout, bounds):
+    settings, (suffix, index, dtype) = TokenShards(shard_tokens=100, layout=layout), INDEXES[layout]
     settings.write(opened(tmp_path / "parts", make_documents(30)), fresh(tmp_path / "out"), "", IDS, PAD)
-    shard = tmp_path / "out/train_00000.ds"
+    shard = tmp_path / f"out/train_00000{suffix}"
     assert len(settings.open_shard(shard, IDS, 100)[0]) == 100
-    np.array(ends, "<u8").tofile(f"{shard}.index")
-    with pytest.raises(IntegrityError, match=r"ds\.index is damaged: expected ends of documents .* at 100 tokens"):
+    np.array(bounds, dtype).tofile(shard.with_suffix(index))
+    with pytest.raises(IntegrityError, match=rf"{index} is damaged: expected \w+ of documents .* 100 tokens"):
         settings.open_shard(shard, IDS, 100)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "head"), [("<u2", [20240520, 1, 100, *[0] * 253]), ("<u4", [278895051, 1, 100, 4, *[0] * 252])]
+)
+def test_nanogpt_shards_have_a_header(tmp_path, dtype, head):
+    settings, made = TokenShards(shard_tokens=100, layout="nanogpt"), make_documents(30)
+    settings.write(opened(tmp_path / "parts", made), fresh(tmp_path / "out"), "", np.dtype(dtype), PAD)
+    shard = tmp_path / "out/train_00000.bin"
+    data = shard.read_bytes()
+    assert np.frombuffer(data[:1024], "<i4").tolist() == head
+    assert np.frombuffer(data[1024:], dtype).tolist() == flat(made)[:100]
+    for changed in (data[:-1], data[:4] + b"\2" + data[5:], data[:8] + b"\1" + data[9:]):
+        shard.write_bytes(changed)
+        with pytest.raises(IntegrityError, match=r"a header of 1,024 bytes for 100 ids"):
+            settings.open_shard(shard, np.dtype(dtype), 100)
 
 
 # blocks
@@ -582,7 +610,11 @@ def test_torch_files_without_torch_say_what_to_do(monkeypatch):
         (lambda: Mds(shard_name="a/b"), "shard_name must be letters"),
         (lambda: Chunks(shard_name=".a"), "shard_name must be letters"),
         (lambda: TokenShards(dtype="int8"), "dtype must be one of auto, uint16, uint32"),
-        (lambda: TokenShards(layout="bin"), "layout must be one of raw, datatrove, not 'bin'"),
+        (lambda: TokenShards(layout="bin"), "layout must be one of raw, datatrove, nanogpt, not 'bin'"),
+        (
+            lambda: TokenShards(layout="nanogpt", shard_tokens=1 << 31),
+            "shard_tokens must be at most 2147483647 with layout: nanogpt, not 2147483648",
+        ),
     ],
 )
 def test_wrong_settings(make, message):

@@ -2,9 +2,10 @@
 """The readers of trainers read what a run writes for them, and docs/trainers.md has what these tests check."""
 
 import ast
+import shutil
 from collections.abc import Callable
 from importlib import metadata
-from itertools import chain, pairwise
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -164,6 +165,82 @@ def test_litdata_reads_rows(made: Callable[..., Made], tmp_path: Path, monkeypat
         assert ours | {"updated_at": ""} == index | {"updated_at": ""} and len(before) > 1
         assert before == {path.name: path.read_bytes() for path in theirs.iterdir() if path.suffix == ".bin"}
     assert verify(done.folder) == []
+
+
+BOS = 50256  # of GPT-2
+STARTING = {"prepend_bos": True, "append_eod": False}
+
+
+def check_automodel(done: Made, tmp_path: Path) -> None:
+    """AutoModel reads rows that start where documents do, with the index and without it, when it looks for BOS."""
+    from nemo_automodel.components.datasets.llm.nanogpt_dataset import NanogptDataset, load_bin_shard
+
+    length = 20
+    for split in SPLITS:
+        paths = sorted((done.folder / "token_shards").glob(f"{split}_*.bin"))
+        shards = [load_bin_shard(path).tolist() for path in paths]
+        assert [*chain(*shards)] == [*chain(*done.documents[split])] and len(shards) > (split == "train")
+        expected = []
+        for ids in shards:
+            starts = [place for place, token in enumerate(ids) if token == BOS]
+            assert np.fromfile(paths[shards.index(ids)].with_suffix(".bos.idx"), "<i4").tolist() == starts
+            end = 0
+            for start in starts:
+                if start >= end and start + length < len(ids):
+                    end = start + length + 1
+                    expected.append(ids[start:end])
+        bare = tmp_path / "bare" / split  # without the indexes
+        bare.mkdir(parents=True)
+        for path in paths:
+            shutil.copy(path, bare)
+        for folder in (done.folder / "token_shards", bare):
+            dataset = NanogptDataset(f"{folder}/{split}_*.bin", length, bos_token=BOS, align_to_bos=True)
+            rows = [*islice(dataset, len(expected) + 1)]  # it starts again after the last
+            found = [[*row["input_ids"], row["labels"][-1]] for row in rows]
+            assert found == [*expected, expected[0]]
+            assert all(row["input_ids"][1:] == row["labels"][:-1] for row in rows)
+    assert verify(done.folder) == []
+
+
+@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
+def test_automodel_reads_from_the_starts_of_documents(made: Callable[..., Made], tmp_path: Path) -> None:
+    needs("torch")
+    needs("nemo_automodel")
+    check_automodel(made(**STARTING), tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
+def test_automodel_reads_ids_of_four_bytes(made: Callable[..., Made], tmp_path: Path) -> None:
+    needs("torch")
+    needs("nemo_automodel")
+    check_automodel(made(**STARTING), tmp_path)
+
+
+def nanogpt_ids(path: Path) -> list[int]:
+    """The ids of a file with the header that both programs below expect: the magic number, and the version."""
+    header = np.fromfile(path, "<i4", 256)
+    assert header[:2].tolist() == [20240520, 1]
+    ids = np.fromfile(path, "<u2", offset=256 * 4)
+    assert header[2] == len(ids) > 0 and path.stat().st_size == 256 * 4 + 2 * len(ids)
+    return ids.tolist()
+
+
+def test_files_are_those_that_modded_nanogpt_expects(made: Callable[..., Made]) -> None:
+    """`_load_data_shard` and `Shard`: uint16 ids after 1,024 bytes. A document starts at each id 50256, `BOS_ID`, and
+    ends where the next starts."""
+    done = made(**STARTING)
+    for split in SPLITS:
+        ids = [*chain(*map(nanogpt_ids, sorted((done.folder / "token_shards").glob(f"{split}_*.bin"))))]
+        starts = [place for place, token in enumerate(ids) if token == BOS]
+        assert [ids[first:end] for first, end in pairwise([*starts, len(ids)])] == done.documents[split]
+
+
+def test_files_are_those_that_llm_c_expects(made: Callable[..., Made]) -> None:
+    """`dataloader_load_shard_`: uint16 ids after 1,024 bytes, and a file of just these bytes."""
+    done = made(append_eod=True)
+    for split in SPLITS:
+        ids = map(nanogpt_ids, sorted((done.folder / "token_shards").glob(f"{split}_*.bin")))
+        assert [*chain(*ids)] == [*chain(*done.documents[split])]
 
 
 # The page

@@ -107,6 +107,7 @@ class BoundedStream(TokenStream):
         self._batches = self._noted(self._batches)
         self._ends = np.empty(0, np.int64)  # of the documents that were read and not yet taken, in tokens of the stream
         self._read = self._taken = 0  # tokens
+        self.begins = True  # whether the next token is the first of a document
 
     def take_bounded(self, count: int) -> Batch:
         """Return the result of `take`, and where documents end in it: int64, in tokens from 1 to the ids' number."""
@@ -114,6 +115,8 @@ class BoundedStream(TokenStream):
         ended = np.searchsorted(self._ends, self._taken + len(ids), side="right")
         ends, self._ends = self._ends[:ended] - self._taken, self._ends[ended:]
         self._taken += len(ids)
+        if len(ids):
+            self.begins = len(ends) > 0 and int(ends[-1]) == len(ids)
         return ids, ends
 
     def _noted(self, batches: Iterator[Batch]) -> Iterator[Batch]:

@@ -4,6 +4,13 @@
 raw        `.bin`: ids
 datatrove  `.ds`: ids. `.ds.index`: where each document ends, in tokens of the file, uint64; the file's end is the
            last. `datatrove.utils.dataset` reads both, and nanotron through it
+nanogpt    `.bin`: 256 int32, then ids. The int32 are a magic number, the version 1, the number of ids, zeros. For
+           uint16 the magic number is 20240520, which llm.c, modded-nanogpt and AutoModel read; for uint32 278895051 and
+           after the number the bytes of an id, 4, which AutoModel reads. `.bos.idx`: where each document begins, in
+           tokens of the file, int32
+
+Sources of `nanogpt`: `llmc/dataloader.h` of llm.c at 077f9bd, `train_gpt.py` of modded-nanogpt at 0016a3c, and
+`nanogpt_dataset.py` of nemo-automodel 0.7.0. Its description has bytes as the unit of `.bos.idx`, its reader tokens.
 """
 
 from __future__ import annotations
@@ -21,7 +28,7 @@ from curation.base.system.steps import each
 from curation.tokens.forms import base
 from curation.tokens.forms.base import Count, Form
 from curation.tokens.forms.documents import BoundedStream, TokenizedDocuments, TokenStream
-from curation.tokens.forms.shards import WRITE_TOKENS, check_counts, entry, open_ids
+from curation.tokens.forms.shards import WRITE_TOKENS, check_counts, entry, open_array, open_ids
 
 if TYPE_CHECKING:
     from curation.tokens.tokenization import Tokenizer
@@ -32,14 +39,24 @@ WINDOW = 1024  # tokens shown at once
 
 
 class Layout(NamedTuple):
-    """Suffixes of a shard and of its index, "" for none, and the dtype of the index."""
+    """Suffixes of a shard and of its index, "" for none; the dtype of the index, and what is the bound of a document in
+    it: ends or starts."""
 
     suffix: str
     index: str = ""
     dtype: str = ""
+    bounds: str = ""
 
 
-LAYOUTS = {"raw": Layout(".bin"), "datatrove": Layout(".ds", ".ds.index", "<u8")}
+NANOGPT = "nanogpt"
+LAYOUTS = {
+    "raw": Layout(".bin"),
+    "datatrove": Layout(".ds", ".ds.index", "<u8", "ends"),
+    NANOGPT: Layout(".bin", ".bos.idx", "<i4", "starts"),
+}
+HEADER = np.dtype(("<i4", 256))
+MAGIC_OF_UINT16, MAGIC_OF_UINT32, VERSION = 20240520, 278895051, 1
+MAX_COUNT = (1 << 31) - 1
 
 
 class ShardsSummary(base.SplitSummary, kw_only=True):
@@ -55,7 +72,8 @@ class TokenShards(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
     shard_tokens  tokens of a shard; the last shard of a split may have fewer. A document may span shards
     dtype         `uint16`, `uint32`, or `auto`: uint16 for a vocabulary of at most 65,536 entries, else uint32
     layout        `raw`: ids only. `datatrove`: the files are `.ds`, each with a `.ds.index` of the ends of documents,
-                  for datatrove and nanotron
+                  for datatrove and nanotron. `nanogpt`: a header of 1,024 bytes before the ids, and a `.bos.idx` of
+                  the starts of documents, for llm.c, modded-nanogpt and AutoModel
 
     TokenizerError: `uint16` for a larger vocabulary.
     """
@@ -72,6 +90,8 @@ class TokenShards(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
         for field, known in (("dtype", DTYPES), ("layout", LAYOUTS)):
             if getattr(self, field) not in known:
                 raise ValueError(f"{field} must be one of {', '.join(known)}, not {getattr(self, field)!r}")
+        if self.layout == NANOGPT and self.shard_tokens > MAX_COUNT:
+            raise ValueError(f"shard_tokens must be at most {MAX_COUNT} with layout: nanogpt, not {self.shard_tokens}")
 
     def file_dtype(self, tokenizer: Tokenizer) -> np.dtype:
         vocabulary = tokenizer.vocabulary
@@ -112,6 +132,9 @@ class TokenShards(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
             open(temporaries[0], "wb") as file,
             open(temporaries[1], "wb") as index,
         ):
+            file.write(self._header(tokens, dtype))
+            if layout.bounds == "starts" and stream.begins:
+                index.write(np.zeros(1, layout.dtype).data)
             position = 0
             for taken in _steps(tokens):
                 ids, ends = stream.take_bounded(taken)
@@ -119,20 +142,29 @@ class TokenShards(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 inner = ends + position
                 index.write(inner[inner < tokens].astype(layout.dtype).data)
                 position += taken
-            index.write(np.array([tokens], layout.dtype).data)
+            if layout.bounds == "ends":
+                index.write(np.array([tokens], layout.dtype).data)
+
+    def _header(self, tokens: int, dtype: np.dtype) -> bytes:
+        """Return the bytes of a shard before its ids."""
+        if self.layout != NANOGPT:
+            return b""
+        header = np.zeros((), HEADER)
+        wide = (MAGIC_OF_UINT32, VERSION, tokens, dtype.itemsize)
+        header[: len(wide)] = wide if dtype.itemsize > 2 else (MAGIC_OF_UINT16, VERSION, tokens, 0)
+        return header.tobytes()
 
     def open_ids(self, path: Path, dtype: np.dtype, count: int) -> np.ndarray:
         """Return the `count` ids of a shard, memory-mapped. IntegrityError: a damaged file, index or another count."""
-        ids = open_ids(path, dtype, count)
-        if LAYOUTS[self.layout].index:
-            self._check_index(path.with_suffix(LAYOUTS[self.layout].index), count)
-        return ids
-
-    def _check_index(self, path: Path, count: int) -> None:
-        with reading(path):
-            ends = np.fromfile(path, LAYOUTS[self.layout].dtype)
-        if not len(ends) or ends[-1] != count or not ends[0] or (ends[1:] <= ends[:-1]).any():
-            raise damaged(path, f"expected ends of documents in ascending order, the last at {count:,} tokens")
+        header, layout = self._header(count, dtype), LAYOUTS[self.layout]
+        if layout.index:
+            _check_index(path.with_suffix(layout.index), layout, count)
+        if not header:
+            return open_ids(path, dtype, count)
+        data = open_array(path, np.dtype(np.uint8))
+        if bytes(data[: len(header)]) != header or len(data) - len(header) != count * dtype.itemsize:
+            raise damaged(path, f"expected a header of {len(header):,} bytes for {count:,} ids, and these ids after it")
+        return data[len(header) :].view(dtype)
 
     def open_shard(self, path: Path, dtype: np.dtype, count: int) -> Sequence[np.ndarray]:
         """Return the ids in windows of WINDOW tokens; the last one may have fewer."""
@@ -142,6 +174,17 @@ class TokenShards(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @classmethod
     def numbers(cls, splits: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         return {"shards": sum(len(split.get("shards", ())) or split["files"] for split in splits)}
+
+
+def _check_index(path: Path, layout: Layout, count: int) -> None:
+    """Raise IntegrityError if the index of a shard of `count` tokens cannot be one."""
+    with reading(path):
+        bounds = np.fromfile(path, layout.dtype)
+    rising = not (bounds[1:] <= bounds[:-1]).any()
+    if layout.bounds == "ends" and not (rising and len(bounds) and bounds[0] and bounds[-1] == count):
+        raise damaged(path, f"expected ends of documents in ascending order, the last at {count:,} tokens")
+    if layout.bounds == "starts" and len(bounds) and not (rising and bounds[0] >= 0 and bounds[-1] < count):
+        raise damaged(path, f"expected starts of documents in ascending order, all below {count:,} tokens")
 
 
 def _steps(tokens: int) -> Iterator[int]:
