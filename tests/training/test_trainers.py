@@ -2,8 +2,10 @@
 """The readers of trainers read what a run writes for them, and docs/trainers.md has what these tests check."""
 
 import ast
+import re
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import metadata
 from itertools import chain, islice, pairwise
 from pathlib import Path
@@ -14,13 +16,15 @@ import orjson
 import pytest
 import yaml
 
+from curation.base.errors import CurationError
 from curation.recipes.recipe import convert_recipe
 from curation.results.finished.loader_check import check_loader
 from curation.results.finished.verify import verify
 from curation.running.run import run
+from curation.tokens.forms import Litdata, TokenShards
 from curation.tokens.indexed import IndexedReader
 from tests.needs import needs
-from tests.tokens.samples import make_texts, write_jsonl
+from tests.tokens.samples import make_texts, opened, write_jsonl
 from tests.training.trainers import CASES, HOW, PAGE, ROOT, with_table, yaml_flow
 
 SPLITS = {"train": 0.8, "valid": 0.2}
@@ -246,6 +250,39 @@ def test_files_are_those_that_llm_c_expects(made: Callable[..., Made]) -> None:
 # The page
 
 
+BAD = {
+    "another layout": lambda folder: TokenShards(layout="bin"),
+    "a number of ids that the header cannot have": lambda folder: TokenShards(layout="nanogpt", shard_tokens=1 << 31),
+    "a chunk that no 32-bit offset reaches": lambda folder: Litdata(shard_bytes=1 << 32),
+    "an input shorter than a sample": lambda folder: Litdata(length=2049).write(
+        opened(folder / "a", [[1] * 20]), folder / "b", "", np.dtype("<i4"), -1
+    ),
+    "an index that does not fit its file": lambda folder: damaged_shard(folder, "datatrove", ".ds", ".ds.index"),
+    "a header that does not fit its file": lambda folder: damaged_shard(folder, "nanogpt", ".bin", ".bin"),
+}
+
+
+def damaged_shard(folder: Path, layout: str, suffix: str, damaged: str) -> None:
+    """Open a shard of 3,000 tokens, the last 8 bytes of a file of which are gone."""
+    form, dtype = TokenShards(layout=layout), np.dtype("<u2")
+    form.write(opened(folder / "parts", [[1] * 1000] * 3), folder, "", dtype, -1)
+    path = folder / f"train_00000{damaged}"
+    path.write_bytes(path.read_bytes()[:-8])
+    form.open_ids(folder / f"train_00000{suffix}", dtype, 3000)
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_the_page_has_the_messages_of_bad_input(name: str, tmp_path: Path) -> None:
+    (message,) = re.findall(rf"^\| {name} \| `(.*)` \|$", PAGE.read_text("utf-8"), re.M)
+    with pytest.raises((ValueError, CurationError)) as caught:
+        BAD[name](tmp_path)
+    assert message in str(caught.value)
+
+
+def test_each_message_of_the_page_comes() -> None:
+    assert {*re.findall(r"^\| (an?(?:other)? [^`|]*) \| `", PAGE.read_text("utf-8"), re.M)} == {*BAD}
+
+
 def test_the_page_has_the_table_of_the_cases() -> None:
     page = PAGE.read_text("utf-8")
     assert page == with_table(page), "run: python -m tests.training.trainers"
@@ -258,6 +295,8 @@ def test_each_case_is_checked_as_it_says(case) -> None:
     assert yaml.safe_load(f"{{{yaml_flow(case.output)}}}") == case.output
     convert_recipe({"output": case.output})
     if case.package:
+        with suppress(metadata.PackageNotFoundError):
+            assert metadata.version(case.package) == case.version
         assert f"{case.package}=={case.version} " in f"{(ROOT / 'Makefile').read_text('utf-8')} ".replace("\n", " ")
     if case.test:
         path, name = case.test.split("::")

@@ -19,7 +19,7 @@ class Case(NamedTuple):
     """A trainer that reads an output of a run.
 
     trainer  name of the trainer, or of the library that reads for it, and its class
-    version  version of `package`, or the commit whose source was read
+    version  version of `package`, or the version or commit whose source was read
     output   settings of `output` in a recipe, as the page shows them
     how      one of HOW
     test     file and name of the test that runs the reader, or compares with what was recorded; "" for `read only`
@@ -39,32 +39,38 @@ class Case(NamedTuple):
         return f"| {self.trainer} | {self.version} | `{yaml_flow(self.output)}` | {self.how} | {test} |"
 
 
+MEGATRON = {"formats": ["megatron"]}
+DATATROVE = {"formats": ["token_shards"], "token_shards": {"layout": "datatrove"}}
+NANOGPT = {"formats": ["token_shards"], "token_shards": {"layout": "nanogpt"}}
+LITDATA = {"formats": ["litdata"], "litdata": {"length": 2049}}
+MDS = {"formats": ["mds"], "mds": {"length": 2048}}
 CASES = [
-    Case("datatrove, `DatatroveFolderDataset` with `return_positions=True`", "0.10.1",
-         {"formats": ["token_shards"], "token_shards": {"layout": "datatrove"}}, HOW[0],
-         f"{HERE}::test_datatrove_reads_ids_and_positions", "datatrove"),
-    Case("nanotron, `Nanoset`, through datatrove", "2411b02",
-         {"formats": ["token_shards"], "token_shards": {"layout": "datatrove"}}, HOW[2]),
+    Case("Megatron-LM, `GPTDataset` and `BlendedDataset` of megatron-core", "0.16.1", MEGATRON, HOW[0],
+         "tests/training/test_megatron_core.py::test_a_blended_data_set_from_blend_txt", "megatron-core"),
+    Case("the same, a blend per split", "0.16.1", MEGATRON | {"splits": {"train": 0.98, "valid": 0.01, "test": 0.01}},
+         HOW[0], "tests/training/test_megatron_core.py::test_data_sets_of_each_split_from_per_split_json",
+         "megatron-core"),
+    Case("Megatron Bridge", "067f987", MEGATRON, HOW[2]),
     Case("OLMo-core, `NumpyFSLDataset` and `NumpyPackedFSLDataset`", "3.0.0", {"formats": ["token_shards"]}, HOW[0],
          f"{HERE}::test_olmo_core_reads_documents", "ai2-olmo-core"),
-    Case("litdata, `StreamingDataset` with `TokensLoader(block_size=2049)`", "0.2.76",
-         {"formats": ["litdata"], "litdata": {"length": 2049}}, HOW[0], f"{HERE}::test_litdata_reads_rows", "litdata"),
-    Case("litgpt, `max_seq_length` 2048, through litdata", "0.5.13",
-         {"formats": ["litdata"], "litdata": {"length": 2049}}, HOW[2]),
-    Case("AutoModel, `NanogptDataset` with `align_to_bos=True`", "0.7.0",
-         {"formats": ["token_shards"], "token_shards": {"layout": "nanogpt"}}, HOW[0],
+    Case("datatrove, `DatatroveFolderDataset` with `return_positions=True`", "0.10.1", DATATROVE, HOW[0],
+         f"{HERE}::test_datatrove_reads_ids_and_positions", "datatrove"),
+    Case("nanotron, through datatrove", "2411b02", DATATROVE, HOW[2]),
+    Case("AutoModel, `NanogptDataset` with `align_to_bos=True`", "0.7.0", NANOGPT, HOW[0],
          f"{HERE}::test_automodel_reads_from_the_starts_of_documents", "nemo-automodel"),
-    Case("AutoModel, `NanogptDataset`, ids of 4 bytes", "0.7.0",
-         {"formats": ["token_shards"], "token_shards": {"layout": "nanogpt", "dtype": "uint32"}}, HOW[0],
+    Case("the same, ids of 4 bytes", "0.7.0",
+         NANOGPT | {"token_shards": {"layout": "nanogpt", "dtype": "uint32"}}, HOW[0],
          f"{HERE}::test_automodel_reads_ids_of_four_bytes", "nemo-automodel"),
-    Case("modded-nanogpt, `train_gpt.py`", "0016a3c",
-         {"formats": ["token_shards"], "token_shards": {"layout": "nanogpt", "dtype": "uint16"}}, HOW[1],
+    Case("modded-nanogpt, `train_gpt.py`", "0016a3c", NANOGPT, HOW[1],
          f"{HERE}::test_files_are_those_that_modded_nanogpt_expects"),
-    Case("llm.c, `llmc/dataloader.h`", "077f9bd",
-         {"formats": ["token_shards"], "token_shards": {"layout": "nanogpt", "dtype": "uint16"}}, HOW[1],
-         f"{HERE}::test_files_are_those_that_llm_c_expects"),
-    Case("MosaicML Streaming, `StreamingDataset`", "0.13.0", {"formats": ["mds"], "mds": {"length": 2048}}, HOW[0],
+    Case("llm.c, `llmc/dataloader.h`", "077f9bd", NANOGPT, HOW[1], f"{HERE}::test_files_are_those_that_llm_c_expects"),
+    Case("litdata, `StreamingDataset` with `TokensLoader`", "0.2.76", LITDATA, HOW[0],
+         f"{HERE}::test_litdata_reads_rows", "litdata"),
+    Case("litgpt, `LitData` with `max_seq_length` 2048, through litdata", "0.5.13", LITDATA, HOW[2]),
+    Case("MosaicML Streaming, `StreamingDataset`", "0.13.0", MDS, HOW[0],
          "tests/tokens/test_mds.py::test_the_package_reads_and_writes_the_same", "mosaicml-streaming"),
+    Case("LLM Foundry, `max_seq_len` 2048, through MosaicML Streaming", "0.22.0", MDS, HOW[2]),
+    Case("torchtitan, texts by `datasets`", "0.3.0", {"cleaned": "jsonl"}, HOW[2]),
 ]  # fmt: skip
 
 

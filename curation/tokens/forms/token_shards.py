@@ -43,8 +43,8 @@ class Layout(NamedTuple):
     it: ends or starts."""
 
     suffix: str
-    index: str = ""
-    dtype: str = ""
+    index_suffix: str = ""
+    index_dtype: str = ""
     bounds: str = ""
 
 
@@ -107,7 +107,7 @@ class TokenShards(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
         self, documents: TokenizedDocuments, folder: Path, split: str, dtype: np.dtype, pad_id: int
     ) -> dict[str, Any]:
         layout = LAYOUTS[self.layout]
-        stream = (BoundedStream if layout.index else TokenStream)(documents)
+        stream = (BoundedStream if layout.index_suffix else TokenStream)(documents)
         files = []
         for number, first in enumerate(
             each(range(0, documents.tokens, self.shard_tokens), "writing token shards", "file")
@@ -121,29 +121,29 @@ class TokenShards(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
                     for taken in _steps(tokens):
                         file.write(stream.take(taken).astype(dtype).data)
             files.append(entry(path, tokens=tokens))
-            if layout.index:
-                files.append(entry(path.with_suffix(layout.index)))
+            if layout.index_suffix:
+                files.append(entry(path.with_suffix(layout.index_suffix)))
         return {"files": files, "documents": documents.count, "tokens": documents.tokens}
 
     def _write_indexed(self, path: Path, stream: BoundedStream, tokens: int, dtype: np.dtype) -> None:
         layout = LAYOUTS[self.layout]
         with (
-            commit_all(path, path.with_suffix(layout.index)) as temporaries,
+            commit_all(path, path.with_suffix(layout.index_suffix)) as temporaries,
             open(temporaries[0], "wb") as file,
             open(temporaries[1], "wb") as index,
         ):
             file.write(self._header(tokens, dtype))
             if layout.bounds == "starts" and stream.begins:
-                index.write(np.zeros(1, layout.dtype).data)
+                index.write(np.zeros(1, layout.index_dtype).data)
             position = 0
             for taken in _steps(tokens):
                 ids, ends = stream.take_bounded(taken)
                 file.write(ids.astype(dtype).data)
                 inner = ends + position
-                index.write(inner[inner < tokens].astype(layout.dtype).data)
+                index.write(inner[inner < tokens].astype(layout.index_dtype).data)
                 position += taken
             if layout.bounds == "ends":
-                index.write(np.array([tokens], layout.dtype).data)
+                index.write(np.array([tokens], layout.index_dtype).data)
 
     def _header(self, tokens: int, dtype: np.dtype) -> bytes:
         """Return the bytes of a shard before its ids."""
@@ -157,8 +157,8 @@ class TokenShards(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def open_ids(self, path: Path, dtype: np.dtype, count: int) -> np.ndarray:
         """Return the `count` ids of a shard, memory-mapped. IntegrityError: a damaged file, index or another count."""
         header, layout = self._header(count, dtype), LAYOUTS[self.layout]
-        if layout.index:
-            _check_index(path.with_suffix(layout.index), layout, count)
+        if layout.index_suffix:
+            _check_index(path.with_suffix(layout.index_suffix), layout, count)
         if not header:
             return open_ids(path, dtype, count)
         data = open_array(path, np.dtype(np.uint8))
@@ -179,7 +179,7 @@ class TokenShards(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
 def _check_index(path: Path, layout: Layout, count: int) -> None:
     """Raise IntegrityError if the index of a shard of `count` tokens cannot be one."""
     with reading(path):
-        bounds = np.fromfile(path, layout.dtype)
+        bounds = np.fromfile(path, layout.index_dtype)
     rising = not (bounds[1:] <= bounds[:-1]).any()
     if layout.bounds == "ends" and not (rising and len(bounds) and bounds[0] and bounds[-1] == count):
         raise damaged(path, f"expected ends of documents in ascending order, the last at {count:,} tokens")
