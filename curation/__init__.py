@@ -65,7 +65,7 @@ _HOMES = {
     "curation.recipes.recipe": ("Output", "Recipe", "Report", "convert_recipe", "load_recipe", "parse_recipe"),
     "curation.tokens.blend_phases": ("BlendPhase",),
     "curation.tokens.blends": ("Blend", "Megatron"),
-    "curation.tokens.forms": ("Blocks", "Chunks", "Mds", "Packed", "TokenShards"),
+    "curation.tokens.forms": ("Blocks", "Chunks", "Litdata", "Mds", "Packed", "TokenShards"),
     "curation.reading.inputs": ("Budget", "FilesInput", "HubInput", "Input"),
     "curation.tokens.samples": ("Sample",),
     "curation.stages.base": (

@@ -112,6 +112,7 @@ from curation.tokens.blends import Blend as Blend
 from curation.tokens.blends import Megatron as Megatron
 from curation.tokens.forms import Blocks as Blocks
 from curation.tokens.forms import Chunks as Chunks
+from curation.tokens.forms import Litdata as Litdata
 from curation.tokens.forms import Mds as Mds
 from curation.tokens.forms import Packed as Packed
 from curation.tokens.forms import TokenShards as TokenShards

@@ -33,6 +33,7 @@ LEAVES = {
     "graphs": ("tools/graph*.py",),
     "import-config": ("cli/importing.py", "recipes/imported/*"),
     "loaders for PyTorch": ("cli/loading.py", "results/finished/loader_check.py", "training/*"),
+    "litdata": ("tokens/forms/litdata.py",),
     "MDS": ("tokens/forms/mds.py",),
     "plots": ("frames/plotting.py",),
     "push": ("cli/pushing.py", "results/finished/hub_*.py"),

@@ -129,7 +129,7 @@ def _add_tokenize(parser: Parser) -> None:
     share(parser, "tokenizer")
     parser.add_argument(
         "--formats", default="", metavar="A,B",
-        help="write these of megatron, token_shards, blocks, chunks, packed, mds",
+        help="write these of megatron, token_shards, blocks, chunks, packed, mds, litdata",
     )  # fmt: skip
     share(parser, "set")
     share(parser, "stages", help="run these stages before the tokenizer (default: none)")

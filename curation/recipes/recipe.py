@@ -66,14 +66,14 @@ SURROGATE = re.compile(r"[\ud800-\udfff]")
 class Output(Forms, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Outputs of a run besides `documents/` and `removed/`.
 
-    formats              `megatron` (`tokens/*.bin`, `.idx`), `token_shards`, `blocks`, `chunks`, `packed`, `mds` (one
-                         folder each); an empty list writes no tokens
+    formats              `megatron` (`tokens/*.bin`, `.idx`), `token_shards`, `blocks`, `chunks`, `packed`, `mds`,
+                         `litdata` (one folder each); an empty list writes no tokens
     shuffle              shuffle documents by `seed` before packing: in `tokens/` within each input, in the other forms
                          across all inputs
     splits               shares of `train`, `valid`, `test`; a hash of the text chooses a document's split. Empty: no
                          splits. `documents/` has it in the column `split`
     blend, megatron      weights and settings in `tokens/_meta/`
-    token_shards, blocks, chunks, packed, mds   settings of the forms
+    token_shards, blocks, chunks, packed, mds, litdata   settings of the forms
     pad_id               token that fills up rows; -1: the padding token of the tokenizer, or else the
                          end-of-document token
     max_file_bytes       size limit of a `.bin` file; the document that would exceed it starts the next file

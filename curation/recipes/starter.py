@@ -55,7 +55,8 @@ COMMENTS = {
     "fuzzy_dedup": f"near-duplicates; threshold: {FuzzyDedup().threshold} is Jaccard similarity; lower removes more",
     "tokenizer": "gpt2 is for English: others need fewer tokens in other languages. cl100k_base, o200k_base, a "
     "tokenizer.json, a SentencePiece .model or hub:ORG/NAME",
-    "output": "also token_shards, blocks, chunks, packed, mds; splits: {train: 0.99, valid: 0.01} splits the documents",
+    "output": "also token_shards, blocks, chunks, packed, mds, litdata; splits: {train: 0.99, valid: 0.01} splits the "
+    "documents",
 }
 
 

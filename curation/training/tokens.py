@@ -6,14 +6,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 from torch.utils.data import Dataset
 
 from curation.base.errors import InputError
 from curation.base.system.html_table import Shown
-from curation.tokens.forms.shards import open_ids
 from curation.tokens.forms.stored import open_form
+from curation.tokens.forms.token_shards import TokenShards
 from curation.training.positions import check_at_least, fingerprint
 
 
@@ -33,13 +34,15 @@ class TokenDataset(Shown, Dataset[torch.Tensor]):
     def __init__(self, folder: str | Path, length: int, split: str = "train") -> None:
         self.manifest, content = open_form(folder, "token_shards", split)
         self.length = check_at_least(1, length, "length")
-        self.paths = [Path(folder) / file["file"] for file in content["files"]]
-        self.tokens = [file["tokens"] for file in content["files"]]
-        self.ends = np.cumsum([file["tokens"] // length for file in content["files"]])
+        self.settings = msgspec.convert(self.manifest["settings"], TokenShards)
+        files = [file for file in content["files"] if "tokens" in file]  # the others are indexes
+        self.paths = [Path(folder) / file["file"] for file in files]
+        self.tokens = [file["tokens"] for file in files]
+        self.ends = np.cumsum([tokens // length for tokens in self.tokens])
         if not self.ends[-1]:
             raise InputError(f"no shard of {folder} has {length} tokens. Give a smaller length")
         self._opened: dict[int, np.ndarray] = {}
-        self.data = fingerprint("token_shards", split, length, [file["sha256"] for file in content["files"]])
+        self.data = fingerprint("token_shards", split, length, [file["sha256"] for file in files])
 
     def __len__(self) -> int:
         return int(self.ends[-1])
@@ -58,7 +61,7 @@ class TokenDataset(Shown, Dataset[torch.Tensor]):
     def _shard(self, shard: int) -> np.ndarray:
         if shard not in self._opened:
             dtype = np.dtype(self.manifest["dtype"]).newbyteorder("<")
-            self._opened[shard] = open_ids(self.paths[shard], dtype, self.tokens[shard])
+            self._opened[shard] = self.settings.open_ids(self.paths[shard], dtype, self.tokens[shard])
         return self._opened[shard]
 
     def __getstate__(self) -> dict[str, Any]:

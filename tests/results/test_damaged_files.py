@@ -79,11 +79,11 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
         {"kind": "semantic_dedup", "threshold": 0.999, "clusters": "auto" if find_spec("sklearn") else 1},
     ]  # fmt: skip
     output = {
-        "formats": ["megatron", "token_shards", "blocks", "chunks", "packed", "mds"],
-        "blocks": {"length": 16, "file_type": "auto"}, "chunks": {"length": 32, "min_tokens": 2},
-        "packed": {"length": 64}, "mds": {"length": 16}, "measures": True, "index": True, "raw": "jsonl",
-        "cleaned": "csv", "export_columns": ["id", "text"], "sample": {"batches": 1, "batch_size": 2},
-        "part_documents": 8,
+        "formats": ["megatron", "token_shards", "blocks", "chunks", "packed", "mds", "litdata"],
+        "token_shards": {"layout": "datatrove"}, "blocks": {"length": 16, "file_type": "auto"},
+        "chunks": {"length": 32, "min_tokens": 2}, "packed": {"length": 64}, "mds": {"length": 16},
+        "litdata": {"length": 16}, "measures": True, "index": True, "raw": "jsonl", "cleaned": "csv",
+        "export_columns": ["id", "text"], "sample": {"batches": 1, "batch_size": 2}, "part_documents": 8,
     }  # fmt: skip
     run(made.recipe("all", [*first, *indexed], output=output), made.sound, engine="cpu", workers=1, progress=False)
     none = {"output": {"formats": []}}
@@ -128,7 +128,7 @@ def commands(place: Place) -> Iterator[list[str]]:
         for what in ("documents", "tokens", "all"):
             yield ["push", "--dry-run", folder, "owner/name", "--what", what]
     for name in files_below(place.sound):
-        has_tokens = name.endswith((".idx", ".mds", "_00000.npy", "_00000.pt", ".ids.npy", "00000.bin"))
+        has_tokens = name.endswith((".idx", ".mds", "_00000.npy", "_00000.pt", ".ids.npy", "-0.bin", ".ds"))
         if (has_tokens and not name.startswith("index/")) or name.startswith(("documents/", "removed/")):
             yield ["inspect", f"{folder}/{name}"]
 

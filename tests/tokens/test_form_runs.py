@@ -16,10 +16,13 @@ import yaml
 from curation import cli
 from curation.base.errors import IntegrityError, OutputError, RecipeError, TokenizerError
 from curation.recipes.recipe import as_builtins, convert_recipe, load_recipe
+from curation.results.finished import loader_check
+from curation.results.finished.loader_check import check_loader
 from curation.results.finished.split_checks import split_leaks
 from curation.results.finished.verify import verify
 from curation.running.run import run
 from curation.tokens import tokenization
+from curation.tokens.forms import TokenShards
 from curation.tokens.forms.stored import open_form, problems
 from curation.tokens.indexed import IndexedReader
 from curation.tokens.ordering import assign_splits
@@ -29,13 +32,14 @@ from tests.runs import table_rows
 from tests.tokens.samples import make_texts, train_tokenizer, write_jsonl
 
 SPLITS = {"train": 0.7, "valid": 0.15, "test": 0.15}
-ALL = ["megatron", "token_shards", "blocks", "chunks", "packed", "mds"]
+ALL = ["megatron", "token_shards", "blocks", "chunks", "packed", "mds", "litdata"]
 SMALL = {
     "token_shards": {"shard_tokens": 3000},
     "blocks": {"length": 64, "shard_blocks": 30},
     "chunks": {"length": 32, "min_tokens": 5, "shard_chunks": 50},
     "packed": {"length": 128, "shard_rows": 20},
     "mds": {"length": 64, "shard_bytes": 4000},
+    "litdata": {"length": 64, "shard_bytes": 4000},
 }
 
 
@@ -110,6 +114,26 @@ def test_bytes_do_not_depend_on_slices_workers_or_parts_in_work(texts, tmp_path,
     run(recipe, tmp_path / "b", workers=2, slice_bytes=5000)
     assert tree(tmp_path / "a") == tree(tmp_path / "b")
     assert len(tree(tmp_path / "a")) > 15
+
+
+@pytest.mark.parametrize(("layout", "files"), [("raw", 1), ("datatrove", 2), ("nanogpt", 2)])
+def test_layouts_of_shards_have_the_same_ids(texts, tmp_path, monkeypatch, layout, files):
+    shards = {"shard_tokens": 3000, "layout": layout}
+    recipe = recipe_of([texts], ["token_shards"], splits=SPLITS, shuffle=True)
+    recipe = convert_recipe(as_builtins(recipe) | {"output": as_builtins(recipe)["output"] | {"token_shards": shards}})
+    report = run(recipe, tmp_path / "a", workers=1).report
+    run(recipe, tmp_path / "b", workers=2, slice_bytes=5000)
+    assert tree(tmp_path / "a") == tree(tmp_path / "b") and verify(tmp_path / "a") == []
+    told = [*report["forms"]["token_shards"].values()]
+    assert [split["files"] for split in told] == [files * len(split["shards"]) for split in told]
+    raw = run(recipe_of([texts], ["token_shards"], splits=SPLITS, shuffle=True), tmp_path / "raw").report
+    raw_told = [*raw["forms"]["token_shards"].values()]
+    assert TokenShards.numbers(told) == TokenShards.numbers(raw_told) == {"shards": sum(s["files"] for s in raw_told)}
+    for without_torch in (False, True):
+        if without_torch:
+            monkeypatch.setattr(loader_check, "has_torch", lambda: False)
+        found, expected = (check_loader(tmp_path / name, length=16) for name in ("a", "raw"))
+        assert found == expected and len(found) == len(SPLITS)
 
 
 def test_a_run_killed_among_the_forms_goes_on(texts, tmp_path, monkeypatch):
@@ -333,7 +357,7 @@ def test_a_source_without_a_side_has_no_pair_there(tmp_path):
             {"formats": ["blocks"], "splits": {"train": 0.9, "test": 0.1}, "blocks": {"shard_name": "shard_{number}"}},
             "blocks.shard_name must have {split} where output has splits, not 'shard_{number}'",
         ),
-        ({"pad_id": 3}, "pad_id is set, but formats has no blocks or chunks or packed or mds"),
+        ({"pad_id": 3}, "pad_id is set, but formats has no blocks or chunks or packed or mds or litdata"),
         ({"blocks": {"lengthh": 8}}, r"unknown field `lengthh` - at `\$.output.blocks`; did you mean length"),
         ({"blend": {"by": "size"}}, "blend.by must be one of given, tokens, temperature, not 'size'"),
         ({"blend": {"temperature": 2.0}}, "blend.temperature is 2.0, but blend.by is given"),

@@ -27,6 +27,7 @@ from curation.tokens.forms import (
     Chunks,
     Form,
     Forms,
+    Litdata,
     Mds,
     Packed,
     TokenShards,
@@ -115,6 +116,86 @@ def test_token_shards_are_read_by_memmap(tmp_path, vocabulary, dtype):
     found = [np.memmap(tmp_path / "out" / name, dtype, "r") for name in names]
     assert [len(shard) for shard in found[:-1]] == [100] * (len(names) - 1)
     assert np.concatenate(found).tolist() == flat(made)
+
+
+# layout -> suffixes of a shard and of its index, dtype of the index
+INDEXES = {"datatrove": (".ds", ".ds.index", "<u8"), "nanogpt": (".bin", ".bos.idx", "<i4")}
+
+
+@pytest.mark.parametrize("layout", INDEXES)
+@pytest.mark.parametrize("seed", [None, 7])
+def test_an_index_has_the_bounds_of_documents(tmp_path, monkeypatch, layout, seed):
+    made, (suffix, index, dtype) = make_documents(90), INDEXES[layout]
+    settings, sizes = TokenShards(shard_tokens=100, layout=layout), (documents_module, token_shards)
+    one = TokenizedDocuments(write_parts(tmp_path / "a", made, []), IDS, seed)
+    many = TokenizedDocuments(write_parts(tmp_path / "b", made, [1, 2, 2, 30, 90]), IDS, seed)
+    content = settings.write(one, fresh(tmp_path / "one"), "", IDS, PAD)
+    for module, size in zip(sizes, ("BATCH_TOKENS", "WRITE_TOKENS"), strict=True):
+        monkeypatch.setattr(module, size, 13)
+    assert settings.write(many, fresh(tmp_path / "many"), "", IDS, PAD) == content
+    assert files_of(tmp_path / "one") == files_of(tmp_path / "many")
+    names = [file["file"] for file in content["files"]]
+    count = len(names) // 2
+    assert count > 10
+    assert names == [f"train_{number:05d}{end}" for number in range(count) for end in (suffix, index)]
+    plain = TokenShards(shard_tokens=100).write(one, fresh(tmp_path / "raw"), "", IDS, PAD)
+    assert [file["tokens"] for file in content["files"][::2]] == [file["tokens"] for file in plain["files"]]
+    kept = [ids for ids in made if ids]
+    ordered = kept if seed is None else [kept[k] for k in seeded_order(len(kept), seed)]
+    ends = [*itertools.accumulate(map(len, ordered))]
+    for number, file in enumerate(content["files"][::2]):
+        first, stop = number * 100, number * 100 + file["tokens"]
+        found = np.fromfile(tmp_path / "one" / names[2 * number + 1], dtype).tolist()
+        inside = {end - first for end in ends if first < end < stop}
+        starts = {0} if first in (0, *ends) else set()
+        assert found == sorted(inside | (starts if layout == "nanogpt" else {stop - first}))
+        ids = settings.open_ids(tmp_path / "one" / file["file"], IDS, file["tokens"])
+        assert ids.tolist() == np.fromfile(tmp_path / "raw" / f"train_{number:05d}.bin", IDS).tolist()
+
+
+def test_a_document_of_several_shards_ends_in_the_last(tmp_path):
+    settings = TokenShards(shard_tokens=4, layout="datatrove")
+    settings.write(opened(tmp_path / "parts", [[1] * 10, [2] * 2]), fresh(tmp_path / "out"), "", IDS, PAD)
+    indexes = sorted((tmp_path / "out").glob("*.index"))
+    assert [np.fromfile(path, "<u8").tolist() for path in indexes] == [[4], [4], [2, 4]]
+    settings = TokenShards(shard_tokens=4, layout="nanogpt")
+    settings.write(opened(tmp_path / "parts", [[1] * 10, [2] * 2]), fresh(tmp_path / "nanogpt"), "", IDS, PAD)
+    indexes = sorted((tmp_path / "nanogpt").glob("*.bos.idx"))
+    assert [np.fromfile(path, "<i4").tolist() for path in indexes] == [[0], [], [2]]
+    assert settings.open_ids(tmp_path / "nanogpt/train_00001.bin", IDS, 4).tolist() == [1] * 4
+
+
+@pytest.mark.parametrize(
+    ("layout", "bounds"),
+    [
+        *(("datatrove", bounds) for bounds in ([], [5, 100, 101], [5, 5, 100], [9, 5, 100], [0, 100], [5])),
+        *(("nanogpt", bounds) for bounds in ([0, 100], [0, 5, 5], [9, 5], [-1, 5])),
+    ],
+)
+def test_a_damaged_index_is_refused(tmp_path, layout, bounds):
+    settings, (suffix, index, dtype) = TokenShards(shard_tokens=100, layout=layout), INDEXES[layout]
+    settings.write(opened(tmp_path / "parts", make_documents(30)), fresh(tmp_path / "out"), "", IDS, PAD)
+    shard = tmp_path / f"out/train_00000{suffix}"
+    assert len(settings.open_shard(shard, IDS, 100)[0]) == 100
+    np.array(bounds, dtype).tofile(shard.with_suffix(index))
+    with pytest.raises(IntegrityError, match=rf"{index} is damaged: expected \w+ of documents .* 100 tokens"):
+        settings.open_shard(shard, IDS, 100)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "head"), [("<u2", [20240520, 1, 100, *[0] * 253]), ("<u4", [278895051, 1, 100, 4, *[0] * 252])]
+)
+def test_nanogpt_shards_have_a_header(tmp_path, dtype, head):
+    settings, made = TokenShards(shard_tokens=100, layout="nanogpt"), make_documents(30)
+    settings.write(opened(tmp_path / "parts", made), fresh(tmp_path / "out"), "", np.dtype(dtype), PAD)
+    shard = tmp_path / "out/train_00000.bin"
+    data = shard.read_bytes()
+    assert np.frombuffer(data[:1024], "<i4").tolist() == head
+    assert np.frombuffer(data[1024:], dtype).tolist() == flat(made)[:100]
+    for changed in (data[:-1], data[:4] + b"\2" + data[5:], data[:8] + b"\1" + data[9:]):
+        shard.write_bytes(changed)
+        with pytest.raises(IntegrityError, match=r"a header of 1,024 bytes for 100 ids"):
+            settings.open_shard(shard, np.dtype(dtype), 100)
 
 
 # blocks
@@ -271,19 +352,38 @@ def mds_samples(folder: Path) -> list[np.ndarray]:
     return found
 
 
+def litdata_samples(folder: Path) -> list[np.ndarray]:
+    """The samples of a split, by the offsets in its files and the tokens and the dtype in its index."""
+    found = []
+    index = json.loads((folder / "index.json").read_bytes())
+    assert index["config"]["data_format"] == ["no_header_tensor:16"]
+    for chunk in index["chunks"]:
+        data = (folder / chunk["filename"]).read_bytes()
+        count = int.from_bytes(data[:4], "little")
+        assert (len(data), count) == (chunk["chunk_bytes"], chunk["chunk_size"])
+        offsets = np.frombuffer(data, "<u4", count + 1, 4)
+        assert offsets[0] == 4 * (count + 2)
+        found += [np.frombuffer(data[a:b], "<i4") for a, b in itertools.pairwise(offsets.tolist())]
+        assert chunk["dim"] == sum(map(len, found[-count:]))
+    return found
+
+
 @pytest.mark.parametrize("keep_last", [False, True])
-def test_mds_has_the_rows_of_blocks(tmp_path, keep_last):
+@pytest.mark.parametrize(
+    ("form", "read", "name"), [(Mds, mds_samples, "shard.{:05d}.mds"), (Litdata, litdata_samples, "chunk-0-{}.bin")]
+)
+def test_samples_are_the_rows_of_blocks(tmp_path, keep_last, form, read, name):
     made, out = make_documents(50), fresh(tmp_path / "out")
-    form = Mds(length=16, shard_bytes=800, keep_last=keep_last)
+    form = form(length=16, shard_bytes=800, keep_last=keep_last)
     content = form.write(opened(tmp_path / "parts", made), out, "valid", np.dtype("<i4"), PAD)
-    samples = mds_samples(out / "valid")
+    samples = read(out / "valid")
     blocks = Blocks(length=16, shard_blocks=999, keep_last=keep_last).write(
         opened(tmp_path / "parts", made), out, "valid", IDS, PAD
     )
     assert np.array_equal(samples, np.load(out / "valid_00000.npy"))
     assert content["samples"] == len(samples) == blocks["blocks"]
     assert [file["file"] for file in content["files"]] == [
-        *(f"valid/shard.{number:05d}.mds" for number in range(len(content["files"]) - 1)), "valid/index.json"
+        *(f"valid/{name.format(number)}" for number in range(len(content["files"]) - 1)), "valid/index.json"
     ]  # fmt: skip
     assert len(content["files"]) > 3
 
@@ -298,6 +398,29 @@ def test_mds_writes_the_bytes_of_its_package(tmp_path):
         "train/shard.00001.mds": "a46d5955bd02212a",
         "train/index.json": "8fbe43d69d7b9d19",
     }
+
+
+def test_litdata_writes_the_chunks_of_its_package(tmp_path):
+    """Recorded from `BinaryWriter` of litdata 0.2.76; `test_trainers.py` compares with the installed one."""
+    form = Litdata(length=4, shard_bytes=100)
+    made, dtype = [[1, 2, 3], [70_000, 5], [6] * 40], np.dtype("<i4")
+    form.write(opened(tmp_path / "parts", made, dtype="<i4"), tmp_path / "litdata", "", dtype, PAD)
+    found = {name: hashlib.sha256(data).hexdigest()[:16] for name, data in files_of(tmp_path / "litdata").items()}
+    assert found.pop("train/index.json")
+    assert found == {
+        "train/chunk-0-0.bin": "78653d94b7117456",
+        "train/chunk-0-1.bin": "1b1d45abf1339c7d",
+        "train/chunk-0-2.bin": "4e87607e46c9a833",
+    }
+
+
+def test_the_index_of_litdata_names_other_data_by_another_version(tmp_path):
+    versions = []
+    for number, made in enumerate(([[1, 2, 3, 4]], [[1, 2, 3, 4]], [[1, 2, 3, 5]])):
+        out = tmp_path / str(number)
+        Litdata(length=4).write(opened(tmp_path / "parts" / str(number), made), out, "", np.dtype("<i4"), PAD)
+        versions.append(json.loads((out / "train/index.json").read_bytes())["updated_at"])
+    assert versions[0] == versions[1] != versions[2]
 
 
 def test_a_shard_of_mds_has_at_least_one_sample(tmp_path):
@@ -317,7 +440,9 @@ SMALL: dict[str, Form] = {
     "chunks": Chunks(length=10, min_tokens=3, shard_chunks=20),
     "packed": Packed(length=24, shard_rows=6),
     "mds": Mds(length=16, shard_bytes=800, keep_last=True),
+    "litdata": Litdata(length=16, shard_bytes=800, keep_last=True),
 }
+SAMPLES = {"mds": mds_samples, "litdata": litdata_samples}
 TABLES = {"docs/training.md": "| `{0}` | `{0}/` |", "docs/output_files.md": "`{0}/`"}
 
 
@@ -345,7 +470,7 @@ def test_every_form_is_written_with_its_manifest(name, tmp_path):
     manifest, content = open_form(tmp_path / name, name, "train")
     assert written == {name: manifest}
     assert manifest["settings"] == msgspec.to_builtins(form)
-    assert manifest["dtype"] == form.file_dtype(tokenizer).name == ("int32" if name == "mds" else "uint16")
+    assert manifest["dtype"] == form.file_dtype(tokenizer).name == ("int32" if name in SAMPLES else "uint16")
     assert content["documents"] == sum(map(bool, made))
     assert sum(file["bytes"] for file in content["files"]) >= 2 * content["tokens"] > 0
     splits = list(summaries(written)[name].values())
@@ -363,11 +488,13 @@ def test_every_form_is_loaded_and_decoded(name, tmp_path, capsys):
     parts = {"train": write_parts(tmp_path / "a", made[:80], []), "valid": write_parts(tmp_path / "b", made[80:], [])}
     written = shards(FORMS[name], write_forms(forms, tokenizer, parts, tmp_path)[name]["splits"]["train"])
     assert len(written) > 1
-    second = {"token_shards": "a-train_1.bin", "mds": "train/train_1.x.mds", "chunks": "train_1.x.ids.npy"}
+    second = {"token_shards": "a-train_1.bin", "chunks": "train_1.x.ids.npy"} | {
+        "mds": "train/train_1.x.mds", "litdata": "train/train_1.x.bin"
+    }  # fmt: skip
     assert second.get(name, "train_1.x.npy") in written
     assert main(["check-loader", str(folder), "--batches", "2", "--batch-size", "4", "--length", "16"]) == 0
     told = capsys.readouterr().out.splitlines()
-    shape = r"torch\.Size\(\[4, \d+\]\)" if find_spec("torch") and name != "mds" else r"\(4, \d+\)"
+    shape = r"torch\.Size\(\[4, \d+\]\)" if find_spec("torch") and name not in SAMPLES else r"\(4, \d+\)"
     first, *rest = [line for line in told if not line.startswith("Loading shard: ")]
     assert first == f"{name}, train" and re.fullmatch(f"Batch 0 shape: {shape}", rest[0]) and "Batch 1" in rest[1]
     loaded = {line.removeprefix("Loading shard: ") for line in told} & {Path(file).name for file in written}
@@ -433,8 +560,8 @@ def test_int32_ids_stay_int32(tmp_path, form):
     out = fresh(tmp_path / "out")
     settings.write(opened(tmp_path / "parts", made, dtype="<i4"), out, "", dtype, PAD)
     first = out / min(files_of(out))
-    if form == "mds":
-        ids = mds_samples(out / "train")[0]
+    if form in SAMPLES:
+        ids = SAMPLES[form](out / "train")[0]
     else:
         ids = np.fromfile(first, "<u4") if form == "token_shards" else np.load(first).reshape(-1)
     assert ids.dtype.itemsize == 4
@@ -474,6 +601,7 @@ def test_torch_files_without_torch_say_what_to_do(monkeypatch):
         (lambda: Packed(length=1 << 25), "length must be at most 16777216"),
         (lambda: Blocks(file_type="csv"), "file_type must be one of npy, pt, auto, not 'csv'"),
         (lambda: Chunks(min_tokens=600), "nothing would be kept"),
+        (lambda: Litdata(shard_bytes=1 << 32), "shard_bytes must be at most 4294967295, not 4294967296"),
         (lambda: Mds(shard_bytes=1 << 32), "shard_bytes must be at most 4294967295, not 4294967296"),
         (
             lambda: Blocks(shard_name="{name}"),
@@ -482,6 +610,11 @@ def test_torch_files_without_torch_say_what_to_do(monkeypatch):
         (lambda: Mds(shard_name="a/b"), "shard_name must be letters"),
         (lambda: Chunks(shard_name=".a"), "shard_name must be letters"),
         (lambda: TokenShards(dtype="int8"), "dtype must be one of auto, uint16, uint32"),
+        (lambda: TokenShards(layout="bin"), "layout must be one of raw, datatrove, nanogpt, not 'bin'"),
+        (
+            lambda: TokenShards(layout="nanogpt", shard_tokens=1 << 31),
+            "shard_tokens must be at most 2147483647 with layout: nanogpt, not 2147483648",
+        ),
     ],
 )
 def test_wrong_settings(make, message):

@@ -31,6 +31,7 @@ from curation.recipes.imported.entries import (
     tokenizer_name,
 )
 from curation.recipes.imported.scripts import as_entry
+from curation.tokens.forms import TokenShards
 
 NAME = "datatrove"
 READERS = ("JsonlReader", "ParquetReader", "CsvReader", "WarcReader")
@@ -387,10 +388,11 @@ def _tokens(form: str, shuffles: bool) -> Translator:
         end = settings.get("eos_token", "<|endoftext|>" if form == "megatron" else None)
         appended = end is not None
         shuffled = shuffles and bool(settings.get("shuffle_documents", True))
-        differs = "files of token_shards in place of .ds; docs/training.md has their form" if form != "megatron" else ""
+        differs = ""
         if "eos_token" in settings.values and appended:
-            differs += f"{'; ' if differs else ''}the end is the tokenizer's own token, there {shown(end)}"
-        output = {"formats": [form]} | ({"shuffle": True} if shuffled else {})
+            differs = f"the end is the tokenizer's own token, there {shown(end)}"
+        layout = {form: {"layout": "datatrove"}} if form == TokenShards.name else {}
+        output = {"formats": [form]} | layout | ({"shuffle": True} if shuffled else {})
         return Translation(tokenizer=spec | {"append_eod": appended}, output=output, differs=differs)
 
     return translate
@@ -449,7 +451,7 @@ TABLE: dict[str, Translator] = {
     "NGramsDecontIndexer": NOTHING,
     "NGramsDecontFilter": _decontaminated,
     "TokensCounter": NOTHING,  # plan and report count tokens
-    "DocumentTokenizer": _tokens("token_shards", shuffles=True),
+    "DocumentTokenizer": _tokens(TokenShards.name, shuffles=True),
     "DocumentTokenizerMerger": NOTHING,
     "MegatronDocumentTokenizer": _tokens("megatron", shuffles=False),
     **{name: always(output={"cleaned": kind}) for name, kind in WRITERS.items()},

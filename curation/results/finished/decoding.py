@@ -87,7 +87,7 @@ def open_tokens(path: str | Path) -> StoredTokens:
         rows = PairDocuments(reader := IndexedReader(path, allow_modes=True))
         meta, bin_path = reader.prefix.parent / "_meta", suffixed(reader.prefix, ".bin")
         return StoredTokens(reader.prefix, bin_path, rows.size(), "document", rows, read_tokenizer(reader.prefix), meta)
-    for folder in (file.parent, file.parent.parent):  # `mds` has a folder per split
+    for folder in (file.parent, file.parent.parent):  # `mds` and `litdata` have a folder per split
         if (manifest := read_manifest(folder)) is None:
             continue
         form = FORMS[manifest["form"]]

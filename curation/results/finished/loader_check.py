@@ -17,9 +17,10 @@ import numpy as np
 from curation.base.errors import InputError, IntegrityError
 from curation.base.system.damage import damaged
 from curation.tokens.blends import META
-from curation.tokens.forms import FORMS, MEGATRON, TokenShards
+from curation.tokens.forms import FORMS, MEGATRON, Form, TokenShards
 from curation.tokens.forms.chunks import pad
-from curation.tokens.forms.shards import MANIFEST, has_torch, open_ids
+from curation.tokens.forms.samples import SampleForm
+from curation.tokens.forms.shards import MANIFEST, has_torch
 from curation.tokens.forms.shards import log as opening
 from curation.tokens.forms.stored import open_form, read_manifest
 from curation.tokens.forms.writing import shards
@@ -54,10 +55,10 @@ def check_loader(
     length      tokens of a sample of `token_shards` and `megatron`. Default: 1024
     say         function that gets each line of progress
 
-    With PyTorch, the data sets of `curation.training` and their `Loader` read all forms but `mds`. Without it, and for
-    `mds`, NumPy reads the samples in the order of the files. Raises InputError for a folder without a form;
-    IntegrityError for a form that cannot be read, or ids that the vocabulary lacks; OutputError for `.pt` files without
-    PyTorch.
+    With PyTorch, the data sets of `curation.training` and their `Loader` read all forms but `mds` and `litdata`.
+    Without it, and for these two, NumPy reads the samples in the order of the files. Raises InputError for a folder
+    without a form; IntegrityError for a form that cannot be read, or ids that the vocabulary lacks; OutputError for
+    `.pt` files without PyTorch.
     """
     for name, value in (("batches", batches), ("batch_size", batch_size), ("length", length)):
         if value < 1:
@@ -103,7 +104,7 @@ def _load(
     name: str, path: Path, split: str, vocabulary: int, sizes: tuple[int, int, int], say: Callable[[str], object]
 ) -> LoadedForm:
     batches, batch_size, length = sizes
-    through_torch = has_torch() and name != "mds"
+    through_torch = has_torch() and not issubclass(FORMS.get(name, Form), SampleForm)
     samples, loaded = (_through_torch if through_torch else _through_numpy)(name, path, split, batch_size, length)
     if not samples:
         raise InputError(f"{path}, {split} has no sample of {length} tokens. Give a smaller length")
@@ -158,14 +159,14 @@ def _stored(
     manifest, content = open_form(path, name, split)
     form, dtype = msgspec.convert(manifest["settings"], FORMS[name]), np.dtype(manifest["dtype"]).newbyteorder("<")
     for file, count in shards(FORMS[name], content).items():
-        if name == TokenShards.name:
-            yield path / file, count // length, partial(_windows_of_file, path / file, dtype, count, length)
+        if isinstance(form, TokenShards):
+            yield path / file, count // length, partial(_windows_of_file, form, path / file, dtype, count, length)
         else:
             yield path / file, count, partial(form.open_shard, path / file, dtype, count)
 
 
-def _windows_of_file(path: Path, dtype: np.dtype, count: int, length: int) -> Iterable[np.ndarray]:
-    return _windows(open_ids(path, dtype, count), length)
+def _windows_of_file(form: TokenShards, path: Path, dtype: np.dtype, count: int, length: int) -> Iterable[np.ndarray]:
+    return _windows(form.open_ids(path, dtype, count), length)
 
 
 def _windows(tokens: np.ndarray, length: int) -> Iterable[np.ndarray]:

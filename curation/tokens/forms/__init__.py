@@ -8,6 +8,7 @@ from curation.base.errors import nearest
 from curation.tokens.forms.base import Form
 from curation.tokens.forms.blocks import Blocks
 from curation.tokens.forms.chunks import Chunks
+from curation.tokens.forms.litdata import Litdata
 from curation.tokens.forms.mds import Mds
 from curation.tokens.forms.packed import Packed
 from curation.tokens.forms.token_shards import TokenShards
@@ -24,6 +25,7 @@ class Forms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     chunks: Chunks = Chunks()
     packed: Packed = Packed()
     mds: Mds = Mds()
+    litdata: Litdata = Litdata()
     pad_id: int = -1
 
     def __post_init__(self) -> None:
@@ -45,4 +47,7 @@ FORMS: dict[str, type[Form]] = {
 }
 OUTPUT_FORMATS = (MEGATRON, *FORMS)
 
-__all__ = ["FORMS", "MEGATRON", "OUTPUT_FORMATS", "Blocks", "Chunks", "Form", "Forms", "Mds", "Packed", "TokenShards"]
+__all__ = [
+    "FORMS", "MEGATRON", "OUTPUT_FORMATS", "Blocks", "Chunks", "Form", "Forms", "Litdata", "Mds", "Packed",
+    "TokenShards",
+]  # fmt: skip

@@ -99,6 +99,33 @@ class TokenStream:
         return np.concatenate(arrays)
 
 
+class BoundedStream(TokenStream):
+    """A token stream that knows where documents end."""
+
+    def __init__(self, documents: TokenizedDocuments) -> None:
+        super().__init__(documents)
+        self._batches = self._noted(self._batches)
+        self._ends = np.empty(0, np.int64)  # of the documents that were read and not yet taken, in tokens of the stream
+        self._read = self._taken = 0  # tokens
+        self.begins = True  # whether the next token is the first of a document
+
+    def take_bounded(self, count: int) -> Batch:
+        """Return the result of `take`, and where documents end in it: int64, in tokens from 1 to the ids' number."""
+        ids = self.take(count)
+        ended = np.searchsorted(self._ends, self._taken + len(ids), side="right")
+        ends, self._ends = self._ends[:ended] - self._taken, self._ends[ended:]
+        self._taken += len(ids)
+        if len(ids):
+            self.begins = len(ends) > 0 and int(ends[-1]) == len(ids)
+        return ids, ends
+
+    def _noted(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        for ids, lengths in batches:
+            self._ends = np.append(self._ends, self._read + np.cumsum(lengths, dtype=np.int64))
+            self._read += len(ids)
+            yield ids, lengths
+
+
 def _open_part(ids_path: Path, lengths_path: Path, dtype: np.dtype) -> Batch:
     size, length_bytes = ids_path.stat().st_size, lengths_path.stat().st_size
     lengths = map_array(lengths_path, "<i4", 0, length_bytes // 4)
