@@ -18,6 +18,7 @@ from curation.base.arrays import as_large_strings, write_array
 from curation.base.contract import TEXT
 from curation.base.errors import IntegrityError, RecipeError
 from curation.base.system.files import begin_sync, commit_all, numbered_path
+from curation.tokens.document_rows import write_rows
 from curation.tokens.forms.writing import write_forms
 from curation.tokens.joining import PlannedPair, delete_pairs, join_parts, plan_pairs, stem_name
 from curation.tokens.megatron import PairInfo, TrainingPair, remove_stale_cache
@@ -239,9 +240,9 @@ def _files(work: Path, parts: Iterable[int], split: str) -> list[tuple[Path, Pat
 
 def write_shuffled(
     recipe: Recipe, work: Path, parts: Sequence[int], source: str, split: str, folder: Path
-) -> list[PairInfo]:
-    """Write the pairs of a split of an input in the seeded order, and return them. `parts` has the input's output
-    parts."""
+) -> tuple[list[PairInfo], dict[str, str]]:
+    """Write the pairs of a split of an input in the seeded order, and their rows of `documents/`. Return the pairs, and
+    path -> SHA-256 of the rows. `parts` has the input's output parts."""
     files = _files(work, parts, split)
     count = sum(int(np.count_nonzero(np.fromfile(lengths, "<i4"))) for _, lengths in files)
     order, dtype = seeded_order(count, recipe.seed), load_tokenizer(recipe.tokenizer).dtype
@@ -249,7 +250,10 @@ def write_shuffled(
     pairs = join_parts(files, stem, dtype, recipe.output.max_file_bytes, order=order, force=True)
     for pair in pairs:
         remove_stale_cache(pair.prefix)
-    return pairs
+    if not recipe.output.documents:
+        return pairs, {}
+    lengths = [(number, path) for number, (_, path) in zip(parts, files, strict=True)]
+    return pairs, write_rows(pairs, lengths, split, order, folder)
 
 
 def write_form_of(recipe: Recipe, work: Path, parts: Parts, folder: Path, name: str) -> None:

@@ -30,12 +30,13 @@ from curation.reading.changes import check_unchanged
 from curation.reading.sampling import read_sampled
 from curation.reading.split_settings import SEPARATOR
 from curation.recipes.exports import export_format, file_name, is_one_file
-from curation.record.documents import _part_path, document_options, document_schema, in_schema, row_groups
+from curation.record.documents import document_options, document_schema, in_schema, row_groups
 from curation.record.partitions import with_ids
 from curation.record.report_schema import CLEANED, RAW
 from curation.record.slice_notes import READ
 from curation.record.stored_plan import with_urls
 from curation.running.phases.joining import Joiner
+from curation.tokens.document_rows import document_path
 from curation.tokens.ordering import SPLIT
 from curation.tokens.token_spans import parts_of
 
@@ -179,7 +180,7 @@ def write_cleaned_file(output: Output, folder: Path, file: CleanedFile, split: C
 
     split   names of the inputs whose documents are split, for `output.join`
     """
-    schema, rows = pq.read_schema(_part_path(folder, 0)), _rows_of(folder, file)
+    schema, rows = pq.read_schema(document_path(folder, 0)), _rows_of(folder, file)
     if output.join:
         names = [name for name in schema.names if name not in (SEPARATOR, SPLIT)]  # parts may be in several splits
         schema, rows = pa.schema([schema.field(name) for name in names]), _joined(output, folder, file, split)
@@ -198,15 +199,15 @@ def _joined(output: Output, folder: Path, file: CleanedFile, split: Collection[s
 
 
 def _count_rows(folder: Path, part: int) -> int:
-    return int(pq.read_metadata(_part_path(folder, part)).num_rows)
+    return int(pq.read_metadata(document_path(folder, part)).num_rows)
 
 
 def _rows_of(folder: Path, file: CleanedFile) -> Iterator[pa.Table]:
     """Yield the rows of a file of `cleaned/`, one table per row group of `documents/`. There are fewer rows than
     `file.rows` if `documents/` ends earlier."""
     part, skip, missing = file.part, file.first, file.rows
-    while missing and _part_path(folder, part).exists():
-        parts = pq.ParquetFile(_part_path(folder, part))
+    while missing and document_path(folder, part).exists():
+        parts = pq.ParquetFile(document_path(folder, part))
         for group in range(parts.num_row_groups):
             count = parts.metadata.row_group(group).num_rows
             if skip < count and missing:

@@ -178,8 +178,8 @@ def _write_step(plan: Plan, job: FinishJob, step: Step, urls: Sequence[str]) -> 
             record |= {"source": source, "split": split, "pairs": [msgspec.to_builtins(info)]}
         case "shuffled":
             source, split, parts = item
-            infos = write_shuffled(recipe, job.outputs, parts, source, split, job.folder)
-            record |= {"source": source, "split": split, "pairs": msgspec.to_builtins(infos)}
+            infos, digests = write_shuffled(recipe, job.outputs, parts, source, split, job.folder)
+            record |= {"source": source, "split": split, "pairs": msgspec.to_builtins(infos), "digests": digests}
         case "form":
             write_form_of(recipe, job.outputs, job.parts, job.folder, item)
         case "removed":

@@ -74,7 +74,7 @@ ROW_BYTES = 80  # in `_work`, per document read: records of removed documents, d
 CUT_SHARE = 0.05  # of the text: 12 bytes per span, a span per 240 bytes
 READ_BYTES = 8  # in `_work`, per document read, with `raw`: the running sum of the sizes
 REMOVED_BYTES, REJECTED_BYTES = 30, 400
-IDX_BYTES, LENGTH_BYTES, FORM_BYTES = 20, 4, 16  # per document
+IDX_BYTES, ROWS_BYTES, LENGTH_BYTES, FORM_BYTES = 20, 12, 4, 16  # per document
 EXPORT_RATIO, EXPORT_BYTES = 1.05, 60
 # For an upper bound without a sample: bytes of text per stored byte, and bytes of each kind of file per byte of text.
 MAX_EXPANSION = {"": 1.0, "gzip": 10.0, "zstd": 15.0, "bzip2": 15.0, "xz": 20.0}
@@ -144,7 +144,8 @@ def _parts(recipe: Recipe, survey: Survey, tokenizer: Tokenizer | None) -> dict[
         ids = written * survey.tokens * tokenizer.dtype.itemsize
         parts["_work"] += ids + LENGTH_BYTES * kept_documents
         if MEGATRON in output.formats:
-            parts["tokens"] = ids + IDX_BYTES * kept_documents
+            rows = ROWS_BYTES * (output.shuffle and output.documents)
+            parts["tokens"] = ids + (IDX_BYTES + rows) * kept_documents
         for form in output.chosen():
             size = written * survey.tokens * form.file_dtype(tokenizer).itemsize
             parts[form.name] = size + FORM_BYTES * kept_documents
