@@ -91,8 +91,9 @@ class Output(Forms, frozen=True, kw_only=True, forbid_unknown_fields=True):
     measures             write `measures/`: the measures that filters computed, for every document that reached one
     scores               write `scores/`: scores and vectors of models, for every text that reached the stage, so that a
                          later run can take them (`curate run --reuse`)
-    raw, cleaned         `jsonl`, `csv` or `parquet`: documents as read in `raw/`, as kept in `cleaned/`; "" for none. A
-                         file name, such as `clean_dataset.jsonl`: one file of that name in the folder
+    raw, cleaned         `jsonl`, `jsonl.gz`, `jsonl.zst`, `csv` or `parquet`: documents as read in `raw/`, as kept in
+                         `cleaned/`; "" for none. A file name, such as `clean_dataset.jsonl`: one file of that name in
+                         the folder
     join                 `id`: a row of `cleaned/` is a document again, the text of its kept parts in their order. For
                          inputs with `split`
     join_separator       text between two parts of a joined document; left out: what was there in the document

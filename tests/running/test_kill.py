@@ -40,7 +40,7 @@ stages:
   - {kind: exact_dedup}
   - {kind: filter, rules: [{measure: words, min: 5}]}
   - {kind: exact_dedup, max_characters: 40, compare: lowercase}
-output: {part_documents: 60, max_file_bytes: 9000, shuffle: true, index: true, raw: parquet, cleaned: csv}
+output: {part_documents: 60, max_file_bytes: 9000, shuffle: true, index: true, raw: parquet, cleaned: jsonl.zst}
 """
 
 CUT = """

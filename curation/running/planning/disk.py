@@ -54,6 +54,7 @@ from curation.base.system.memory import shown_bytes
 from curation.base.system.progress import Progress
 from curation.reading.formats import format_of
 from curation.reading.source_files import SourceFile
+from curation.recipes.exports import COMPRESSED
 from curation.recipes.recipe import Recipe
 from curation.record.folder import bytes_of_run
 from curation.record.scores import bytes_per_document
@@ -157,7 +158,7 @@ def _parts(recipe: Recipe, survey: Survey, tokenizer: Tokenizer | None) -> dict[
         ("raw", output.raw, survey.text_bytes, documents),
         ("cleaned", output.cleaned, kept_bytes, kept_documents),
     ):
-        if kind.endswith("parquet"):
+        if kind.endswith(("parquet", *COMPRESSED)):  # gzip and zstd make JSON Lines smaller than the texts in Parquet
             parts[name] = ratio * text
         elif kind:
             parts[name] = EXPORT_RATIO * text + (EXPORT_BYTES + id_bytes) * rows
