@@ -145,8 +145,8 @@ def _parts(recipe: Recipe, survey: Survey, tokenizer: Tokenizer | None) -> dict[
         ids = written * survey.tokens * tokenizer.dtype.itemsize
         parts["_work"] += ids + LENGTH_BYTES * kept_documents
         if MEGATRON in output.formats:
-            rows = ROWS_BYTES * (output.shuffle and output.documents)
-            parts["tokens"] = ids + (IDX_BYTES + rows) * kept_documents
+            per_document = IDX_BYTES + ROWS_BYTES * (output.shuffle and output.documents)
+            parts["tokens"] = ids + per_document * kept_documents
         for form in output.chosen():
             size = written * survey.tokens * form.file_dtype(tokenizer).itemsize
             parts[form.name] = size + FORM_BYTES * kept_documents
