@@ -12,7 +12,7 @@ documents that have no tokens.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +24,7 @@ from curation.base.system.damage import reading
 from curation.base.system.files import commit, file_sha256
 from curation.tokens.blends import META
 from curation.tokens.megatron import PairInfo, in_batches
-from curation.tokens.ordering import SPLIT
+from curation.tokens.ordering import SPLIT, seeded_order
 
 PLACE = np.dtype([("part", "<u4"), ("row", "<u8")])
 
@@ -39,29 +39,61 @@ def rows_path(prefix: Path) -> Path:
     return prefix.parent / Path(META).name / f"{prefix.name}.rows"
 
 
-def write_rows(
-    pairs: Sequence[PairInfo], parts: Sequence[tuple[int, Path]], split: str, order: np.ndarray, folder: Path
-) -> dict[str, str]:
-    """Write the rows of the pairs of an input and a split. Return path in the run's folder -> SHA-256.
+Parts = Sequence[tuple[int, Path]]  # number of each output part, file of the lengths of its documents in a split
+Places = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]  # numbers of documents -> numbers of files, rows
 
-    parts   number of each output part, and the file of the lengths of its documents in the split
-    order   the permutation of the documents with tokens by which the pairs were written; see `join_parts`
 
-    Memory has 4 bytes per document besides `order`. IntegrityError: `documents/` has other documents than the lengths.
+def places_in_parts(parts: Parts, split: str, folder: Path) -> Places:
+    """Return the places of the documents with tokens of an input and a split, if each output part is a file of
+    `documents/`.
+
+    Memory has 4 bytes per document. IntegrityError: `documents/` has other documents than the lengths.
     """
     found = [_rows_with_tokens(document_path(folder, number), lengths, split) for number, lengths in parts]
     firsts = np.cumsum([0, *map(len, found)])
     numbers = np.array([number for number, _ in parts], "<u4")
     rows = np.concatenate([np.empty(0, "<u4"), *found])
-    del found
+    return lambda chosen: (numbers[np.searchsorted(firsts, chosen, side="right") - 1], rows[chosen])
+
+
+def places_in_shards(parts: Parts, own: Sequence[int], shards: Sequence[tuple[int, int]], seed: int) -> Places:
+    """Return the places of the documents with tokens of an input and a split in shards of all inputs
+    (`document_shards.py`).
+
+    parts   output parts of all inputs
+    own     numbers of those of the input
+    shards  number and first document of each shard of the split
+
+    Memory has 8 bytes per document of all inputs, and 24 at first.
+    """
+    counts = {number: int(np.count_nonzero(np.fromfile(lengths, "<i4"))) for number, lengths in parts}
+    starts = dict(zip(counts, np.cumsum([0, *counts.values()]).tolist(), strict=False))
+    firsts = np.cumsum([0, *(counts[number] for number in own)])
+    shifts = np.array([starts[number] for number in own], np.int64) - firsts[:-1]
+    order = seeded_order(sum(counts.values()), seed)
+    positions = np.empty(len(order), np.int64)
+    positions[order] = np.arange(len(order))
+    del order
+    numbers, first_documents = (np.array(values, np.int64) for values in zip(*shards, strict=True))
+
+    def places(chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        found = positions[chosen + shifts[np.searchsorted(firsts, chosen, side="right") - 1]]
+        shard = np.searchsorted(first_documents, found, side="right") - 1
+        return numbers[shard], found - first_documents[shard]
+
+    return places
+
+
+def write_rows(pairs: Sequence[PairInfo], order: np.ndarray, places_of: Places, folder: Path) -> dict[str, str]:
+    """Write the rows of the pairs of an input and a split. Return path in the run's folder -> SHA-256. `order` is the
+    permutation of the documents with tokens by which the pairs were written; see `join_parts`."""
     digests, done = {}, 0
     for pair in pairs:
         path = rows_path(folder / "tokens" / Path(pair.prefix).name)
         with commit(path) as temporary, open(temporary, "wb") as file:
             for chosen in in_batches(order[done : done + pair.documents]):
                 places = np.empty(len(chosen), PLACE)
-                places["part"] = numbers[np.searchsorted(firsts, chosen, side="right") - 1]
-                places["row"] = rows[chosen]
+                places["part"], places["row"] = places_of(chosen)
                 file.write(places.data)
         done += pair.documents
         digests[path.relative_to(folder).as_posix()] = file_sha256(path)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -19,8 +18,8 @@ from curation.results.finished.verify import verify
 from curation.running.run import run
 from curation.tokens.document_rows import PLACE
 from curation.tokens.indexed import IndexedReader
-from curation.tokens.tokenization import Tokenizer, load_tokenizer
-from tests.tokens.samples import make_texts, train_tokenizer, write_jsonl
+from curation.tokens.tokenization import load_tokenizer
+from tests.tokens.samples import check_rows, make_texts, train_tokenizer, write_jsonl
 
 SPLITS = {"train": 0.6, "valid": 0.4}
 TEXTS = {"news": make_texts(230), "web": make_texts(120, seed=1)}
@@ -48,27 +47,6 @@ def recipe(tmp_path: Path) -> Any:
 
 def rows_in(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted((folder / "tokens" / "_meta").glob("*.rows"))}
-
-
-def check_rows(folder: Path, tokenizer: Tokenizer, splits: dict[str, float]) -> None:
-    """Every document of every pair has the tokens of its row, and every row with tokens is used once."""
-    tables = [pq.read_table(path) for path in sorted((folder / "documents").glob("*.parquet"))]
-    seen: set[tuple[int, int]] = set()
-    for index in sorted((folder / "tokens").glob("*.idx")):
-        reader, data = IndexedReader(index), (folder / "tokens" / "_meta" / f"{index.stem}.rows").read_bytes()
-        assert len(data) == 12 * len(reader)
-        for number, ids in enumerate(reader):
-            entry = data[12 * number : 12 * number + 12]
-            part, row = int.from_bytes(entry[:4], "little"), int.from_bytes(entry[4:], "little")
-            found = tables[part].slice(row, 1).to_pylist()[0]
-            assert ids.tolist() == tokenizer.encode(pa.array([found["text"]]))[0].tolist(), (index, number)
-            assert index.stem.startswith(f"{found['source']}_{found['split']}_" if splits else f"{found['source']}_")
-            seen.add((part, row))
-    with_text = {
-        (part, row) for part, table in enumerate(tables)
-        for row, text in enumerate(table.column("text").to_pylist()) if text
-    }  # fmt: skip
-    assert seen == with_text
 
 
 @pytest.mark.parametrize("splits", [{}, SPLITS], ids=["whole", "split"])

@@ -138,6 +138,8 @@ def _parts(recipe: Recipe, survey: Survey, tokenizer: Tokenizer | None) -> dict[
         "documents": written * survey.documents_bytes if output.documents else 0,
         "removed": (REMOVED_BYTES + id_bytes) * documents + REJECTED_BYTES * survey.rejected,
     }
+    if output.shuffles_documents:  # stored uncompressed, with their ids and offsets
+        parts["_work"] += kept_bytes + (ROW_BYTES + id_bytes) * kept_documents
     if scores := bytes_per_document(recipe) * documents:
         parts["scores"] = scores
         parts["_work"] += scores
@@ -145,7 +147,7 @@ def _parts(recipe: Recipe, survey: Survey, tokenizer: Tokenizer | None) -> dict[
         ids = written * survey.tokens * tokenizer.dtype.itemsize
         parts["_work"] += ids + LENGTH_BYTES * kept_documents
         if MEGATRON in output.formats:
-            per_document = IDX_BYTES + ROWS_BYTES * (output.shuffle and output.documents)
+            per_document = IDX_BYTES + ROWS_BYTES * (output.shuffle and bool(output.documents))
             parts["tokens"] = ids + per_document * kept_documents
         for form in output.chosen():
             size = written * survey.tokens * form.file_dtype(tokenizer).itemsize
