@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """`documents: {shuffle: true}`: the documents in the order of the tokens, in the files that nanochat reads.
 
-nanochat is no package. Its loader is recorded here as facts from `nanochat/dataset.py` and `nanochat/dataloader.py`:
-Parquet files sorted by name, the last for validation and the others for training; of each file, rank r of n reads the
-row groups r, r + n, ...; of each row group, the column `text`.
+nanochat is no package. Its loader is recorded here as facts from its files `dataset.py` and `dataloader.py`, commit
+92d63d4: Parquet files sorted by name, the last for validation and the others for training; of each file, rank r of n
+reads the row groups r, r + n, ...; of each row group, the column `text`.
 """
 
 import json
