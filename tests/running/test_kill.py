@@ -53,7 +53,9 @@ stages:
   - {kind: fuzzy_dedup, threshold: 0.5, index: "PATH/old/index"}
   - {kind: line_dedup, name: spans, unit: sentence, window: 2, documents: 3, keep: none}
   - {kind: substring_dedup, length: 40, min_kept: 9}
-output: {part_documents: 60, max_file_bytes: 9000, index: true, removed: ids}
+output:
+  {part_documents: 60, max_file_bytes: 9000, index: true, removed: ids, shuffle: true, documents: {shuffle: true},
+   splits: {train: 0.7, valid: 0.3}}
 """
 
 SPANS = """
