@@ -55,6 +55,7 @@ from curation.reading.inputs import Input as Input
 from curation.recipes.recipe import Output as Output
 from curation.recipes.recipe import Recipe as Recipe
 from curation.recipes.recipe import Report as Report
+from curation.recipes.recipe import ShuffledDocuments as ShuffledDocuments
 from curation.recipes.recipe import convert_recipe as convert_recipe
 from curation.recipes.recipe import load_recipe as load_recipe
 from curation.recipes.recipe import parse_recipe as parse_recipe

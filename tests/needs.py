@@ -45,6 +45,7 @@ REMEDIES = {
     "trafilatura": "pip install '.[trafilatura]'",
     "transformers": "pip install torch, then pip install '.[models]'",
     "zensical": "pip install '.[docs]'",
+    "zstandard": "pip install zstandard",
 }
 
 

@@ -23,16 +23,22 @@ def _add_inspect(parser: Parser) -> None:
     parser.add_argument(
         "--documents", type=whole_number, default=3, metavar="N", help="show N documents, or rows (default: 3)"
     )
-    share(parser, "tokenizer", help="decode with this tokenizer (default: the one in the manifest)")
+    parser.add_argument("--source-of", type=whole_number, metavar="I", help="show the row of documents/ for document I")
+    share(parser, "tokenizer", help="decode with this tokenizer (default: the manifest's)")
 
 
 def inspect(options: argparse.Namespace) -> int:
-    """Print the first documents of a `.bin/.idx` pair, a token form or a Parquet file, decoded."""
-    from curation.results.finished.decoding import open_tokens, texts_of
+    """Print the first documents of a `.bin/.idx` pair, a token form or a Parquet file, decoded; or the text from which
+    one document of a pair was made."""
+    from curation.results.finished.decoding import open_tokens, source_of, texts_of
     from curation.tokens.indexed import check_ids
     from curation.tokens.repack import check_tokenizer
     from curation.tokens.tokenization import load_tokenizer
 
+    if options.source_of is not None:
+        name, place, text = source_of(options.path, options.source_of)
+        print_line(f"--- {printable_line(f'{name} ({place})')}\n{text}")
+        return 0
     if options.path.endswith(".parquet"):
         for name, text in texts_of(options.path, options.documents):
             print_line(f"--- {printable_line(name)}\n{text}\n")

@@ -10,7 +10,7 @@ from curation.cli.parsing import Command, Parser, whole_number
 
 
 def _add_check_loader(parser: Parser) -> None:
-    parser.add_argument("folder", metavar="DIR", help="load the run, or the form, in this folder")
+    parser.add_argument("folder", metavar="DIR", help="load the run or form in this folder")
     for name, default, text in (
         ("--batches", 3, "read N batches of each form"),
         ("--batch-size", 8, "make batches of N samples"),

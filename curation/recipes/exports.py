@@ -9,8 +9,10 @@ from collections.abc import Sequence
 
 from curation.base.errors import nearest
 
-EXPORT_FORMATS = ("", "jsonl", "csv", "parquet")
-PATTERN = r"(?:[A-Za-z0-9][A-Za-z0-9._-]*\.)?(?:jsonl|csv|parquet)|"
+COMPRESSED = ("jsonl.gz", "jsonl.zst")  # JSON Lines in gzip members or zstd frames
+EXPORT_FORMATS = ("", "jsonl", *COMPRESSED, "csv", "parquet")
+PATTERN = r"(?:[A-Za-z0-9][A-Za-z0-9._-]*\.)?(?:jsonl(?:\.gz|\.zst)?|csv|parquet)|"
+COMPRESSIONS = ("gz", "gzip", "zst", "zstd", "bz2", "xz", "lz4")  # suffixes of compressed files
 DOCUMENT_COLUMNS = ("doc", "id", "source", "text")
 REMOVED_COLUMNS = (  # columns of removed/, besides those
     "stage", "reason", "value", "bound", "duplicate_of", "duplicate_of_doc", "file", "line",
@@ -21,7 +23,12 @@ def check_export(field: str, value: str) -> None:
     """Raise ValueError for a value that is neither a format nor the name of a file of a format."""
     if value in EXPORT_FORMATS:
         return
-    format_ = value.rpartition(".")[2]
+    format_ = export_format(value)
+    if format_ in COMPRESSIONS:
+        raise ValueError(
+            f"{field} is compressed as {' or '.join(COMPRESSED)}, or in a file whose name ends with one of them, such "
+            f"as documents.{COMPRESSED[0]}; not {value!r}"
+        )
     if format_ not in EXPORT_FORMATS:
         raise ValueError(f"no {field} format {format_!r}{nearest(format_, EXPORT_FORMATS[1:])}")
     if not re.fullmatch(PATTERN, value):
@@ -32,13 +39,13 @@ def check_export(field: str, value: str) -> None:
 
 
 def export_format(value: str) -> str:
-    """Return the format of an export: `jsonl`, `csv` or `parquet`."""
-    return value.rpartition(".")[2]
+    """Return the format of an export: `jsonl`, `jsonl.gz`, `jsonl.zst`, `csv` or `parquet`."""
+    return next((name for name in COMPRESSED if f".{value}".endswith(f".{name}")), value.rpartition(".")[2])
 
 
 def is_one_file(value: str) -> bool:
     """Return whether an export is one file, whose name the value is."""
-    return "." in value
+    return value not in EXPORT_FORMATS
 
 
 def file_name(value: str, number: int) -> str:

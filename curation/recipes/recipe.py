@@ -45,7 +45,7 @@ from curation.tokens.blends import Blend, Megatron
 from curation.tokens.forms import Forms
 from curation.tokens.forms.shards import SPLIT as SHARD_SPLIT
 from curation.tokens.joining import DEFAULT_MAX_BYTES
-from curation.tokens.ordering import SPLIT, check_shares
+from curation.tokens.ordering import SPLIT, SPLITS, check_shares
 from curation.tokens.samples import Sample
 from curation.tokens.tokenization import TokenizerSpec
 
@@ -61,6 +61,16 @@ DEFAULT_RECIPE = "default"
 AMBIGUOUS_SUFFIXES = (".json", ".txt")  # of data and of recipes
 MAX_AMBIGUOUS_BYTES = 1 << 20  # a larger file with such a suffix is data
 SURROGATE = re.compile(r"[\ud800-\udfff]")
+
+
+class ShuffledDocuments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How `documents/` is written.
+
+    shuffle   in the order of `output.shuffle`, in shards of about 250 million characters with row groups of 1,024
+              documents; the last file is the split `valid`
+    """
+
+    shuffle: bool
 
 
 class Output(Forms, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -79,7 +89,8 @@ class Output(Forms, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_file_bytes       size limit of a `.bin` file; the document that would exceed it starts the next file
     part_bytes, part_documents   text bytes and documents per file in `documents/`
     documents            `true`: write `documents/`. `false`, for tokens alone: `show`, `verify` and `compare` cannot
-                         read the kept documents
+                         read the kept documents. `{shuffle: true}`, for nanochat: in the order of `shuffle`, in shards
+                         of which the last is the split `valid`
     parquet              what encodes `documents/` and `removed/`: `cpu`; or `gpu`, the device of the GPU engine, with
                          the same rows and other bytes. The CPU engine writes the same bytes for both
     index                write `index/`: the keys of documents kept by `exact_dedup` and `fuzzy_dedup`, of their lines
@@ -91,8 +102,9 @@ class Output(Forms, frozen=True, kw_only=True, forbid_unknown_fields=True):
     measures             write `measures/`: the measures that filters computed, for every document that reached one
     scores               write `scores/`: scores and vectors of models, for every text that reached the stage, so that a
                          later run can take them (`curate run --reuse`)
-    raw, cleaned         `jsonl`, `csv` or `parquet`: documents as read in `raw/`, as kept in `cleaned/`; "" for none. A
-                         file name, such as `clean_dataset.jsonl`: one file of that name in the folder
+    raw, cleaned         `jsonl`, `jsonl.gz`, `jsonl.zst`, `csv` or `parquet`: documents as read in `raw/`, as kept in
+                         `cleaned/`; "" for none. A file name, such as `clean_dataset.jsonl`: one file of that name in
+                         the folder
     join                 `id`: a row of `cleaned/` is a document again, the text of its kept parts in their order. For
                          inputs with `split`
     join_separator       text between two parts of a joined document; left out: what was there in the document
@@ -104,7 +116,7 @@ class Output(Forms, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_file_bytes: int = DEFAULT_MAX_BYTES
     part_bytes: int = 32_000_000
     part_documents: int = 100_000
-    documents: bool = True
+    documents: bool | ShuffledDocuments = True
     parquet: str = "cpu"
     index: bool = False
     keep_work: bool = False
@@ -142,6 +154,9 @@ class Output(Forms, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise ValueError(f"parquet must be {' or '.join(PACKAGES)}, not {self.parquet!r}")
         check_shares(self.splits)
         self._check_void()
+        if isinstance(self.documents, ShuffledDocuments) and not self.documents.shuffle:
+            msgspec.structs.force_setattr(self, "documents", True)
+        self._check_shuffled_documents()
         for form in self.chosen() if len(self.splits) > 1 else ():
             if SHARD_SPLIT not in form.shard_name and not form.nested:
                 raise ValueError(
@@ -166,6 +181,28 @@ class Output(Forms, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def keeps_removed_text(self) -> bool:
         """Whether `removed/` has the texts of the documents."""
         return self.removed == "text"
+
+    @property
+    def shuffles_documents(self) -> bool:
+        """Whether `documents/` is in the order of `shuffle`."""
+        return isinstance(self.documents, ShuffledDocuments) and self.documents.shuffle
+
+    def _check_shuffled_documents(self) -> None:
+        """Raise ValueError for settings that do not fit `documents: {shuffle: true}`."""
+        if not self.shuffles_documents:
+            return
+        if not self.shuffle:
+            raise ValueError(
+                "documents.shuffle takes the order of output.shuffle, and shuffle is false. Set shuffle: true"
+            )
+        if {*self.splits} != {*SPLITS[:2]}:
+            raise ValueError(
+                "documents.shuffle writes the split valid to the last file and train to the others, so splits must be "
+                f"train and valid, such as {{train: 0.99, valid: 0.01}}, not {self.splits}"
+            )
+        for field, wrong in (("cleaned", self.cleaned), ("parquet: gpu", self.parquet == "gpu")):
+            if wrong:
+                raise ValueError(f"documents.shuffle cannot be combined with {field}. Leave one of them out")
 
     def _check_void(self) -> None:
         """Raise ValueError for a setting that has no effect with these formats."""

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -84,7 +83,3 @@ def row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
     slices and batches."""
     for _, group in groupby(cut_tables(tables, ROW_GROUP_DOCUMENTS, ROW_GROUP_BYTES), itemgetter(0)):
         yield pa.concat_tables([rows for _, rows in group]).combine_chunks()
-
-
-def _part_path(folder: Path, number: int) -> Path:
-    return folder / "documents" / f"part-{number:05d}.parquet"

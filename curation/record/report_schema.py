@@ -181,7 +181,7 @@ class _Output(msgspec.Struct):
     blend: Blend
     megatron: Megatron
     removed: Literal["text", "ids"]
-    documents: bool
+    documents: bool | dict[str, bool]
 
     def __post_init__(self) -> None:
         check_shares(self.splits)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -72,6 +73,16 @@ class TablePart:
         with reading(self.path):
             doc = self._metadata.row_group(group).column(self.schema.get_field_index(DOC)).statistics
             return (int(doc.min), int(doc.max)) if doc and doc.has_min_max else None
+
+    def read_row(self, row: int, columns: Sequence[str]) -> dict[str, Any]:
+        """Return a row, counted over all row groups, as column -> value. Raises IntegrityError if there is none."""
+        first = 0
+        for group in self.groups:
+            count = self._metadata.row_group(group).num_rows
+            if row < first + count:
+                return dict(self.read(group, columns).slice(row - first, 1).to_pylist()[0])
+            first += count
+        raise damaged(self.path, f"it has {self.rows:,} rows, and row {row:,} was expected")
 
     def read(self, group: int, columns: Sequence[str] | None = None) -> pa.Table:
         """Return a row group, or some of its columns, in the types of this version."""

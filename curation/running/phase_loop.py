@@ -41,6 +41,7 @@ from curation.running.phases.corpus_phase import (
     save_index,
     segment_folder,
 )
+from curation.running.phases.document_shards import plan_shards
 from curation.running.phases.finish_phase import (
     FinishJob,
     Lookup,
@@ -254,7 +255,7 @@ def _write_documents(
         documents=context.folder / "documents",
         engine=context.engine_name,
     )
-    label = " + ".join(["write"] * output.documents + ["tokenise"] * bool(output.formats))
+    label = " + ".join(["write"] * bool(output.documents) + ["tokenise"] * bool(output.formats))
     sizes = np.add.reduceat([*(part.documents for part in parts), 0], job.tasks[:-1])
     written = [*run_tasks(context, label, write_output_parts, job, job.work, sizes, PART_RECORDS)]
     if [len(task) for task in written] != np.diff(job.tasks).tolist():
@@ -310,7 +311,9 @@ def _finish(
     tokens = Counter[str]()
     for record in records:
         tokens[record.get("source", "")] += record["tokens"]
-    steps = [step for each in joined for step in pair_steps(recipe, each, tokens[each.source])]
+    shards = plan_shards(recipe, work, [part.number for part in parts]) if recipe.output.shuffles_documents else []
+    steps = [step for each in joined for step in pair_steps(recipe, each, tokens[each.source], shards)]
+    steps += [Step("documents", shard, 1000 * shard.rows) for shard in shards]
     steps += [Step("form", name, 2 * tokens.total()) for name in forms]
     steps += [*others, *cleaned_steps(context, state, parts, records)]
     has_rejected = totals.has_rejected.any()

@@ -18,6 +18,7 @@ from curation.base.arrays import as_large_strings, write_array
 from curation.base.contract import TEXT
 from curation.base.errors import IntegrityError, RecipeError
 from curation.base.system.files import begin_sync, commit_all, numbered_path
+from curation.tokens.document_rows import places_in_parts, places_in_shards, write_rows
 from curation.tokens.forms.writing import write_forms
 from curation.tokens.joining import PlannedPair, delete_pairs, join_parts, plan_pairs, stem_name
 from curation.tokens.megatron import PairInfo, TrainingPair, remove_stale_cache
@@ -238,10 +239,23 @@ def _files(work: Path, parts: Iterable[int], split: str) -> list[tuple[Path, Pat
 
 
 def write_shuffled(
-    recipe: Recipe, work: Path, parts: Sequence[int], source: str, split: str, folder: Path
-) -> list[PairInfo]:
-    """Write the pairs of a split of an input in the seeded order, and return them. `parts` has the input's output
-    parts."""
+    recipe: Recipe,
+    work: Path,
+    parts: Sequence[int],
+    source: str,
+    split: str,
+    folder: Path,
+    all_parts: Parts,
+    shards: Sequence[tuple[int, int]],
+) -> tuple[list[PairInfo], dict[str, str]]:
+    """Write the pairs of a split of an input in the seeded order, and their rows of `documents/`. Return the pairs, and
+    path -> SHA-256 of the rows.
+
+    parts      numbers of the input's output parts
+    all_parts  the output parts of all inputs
+    shards     number and first document of each file of `documents/` that has the split; empty if `documents/` is not
+               shuffled
+    """
     files = _files(work, parts, split)
     count = sum(int(np.count_nonzero(np.fromfile(lengths, "<i4"))) for _, lengths in files)
     order, dtype = seeded_order(count, recipe.seed), load_tokenizer(recipe.tokenizer).dtype
@@ -249,7 +263,15 @@ def write_shuffled(
     pairs = join_parts(files, stem, dtype, recipe.output.max_file_bytes, order=order, force=True)
     for pair in pairs:
         remove_stale_cache(pair.prefix)
-    return pairs
+    if not recipe.output.documents:
+        return pairs, {}
+    if shards:
+        lengths = [(number, token_paths(work, number, split)[1]) for number, _ in all_parts]
+        places = places_in_shards(lengths, parts, shards, recipe.seed)
+    else:
+        lengths = [(number, path) for number, (_, path) in zip(parts, files, strict=True)]
+        places = places_in_parts(lengths, split, folder)
+    return pairs, write_rows(pairs, order, places, folder)
 
 
 def write_form_of(recipe: Recipe, work: Path, parts: Parts, folder: Path, name: str) -> None:

@@ -191,7 +191,7 @@ RECIPE = {
         {"kind": "measure", "names": ["words", "characters"]},
     ],
     "output": {
-        "formats": ["megatron", "blocks", "chunks", "packed"], "measures": True, "removed": "text",
+        "formats": ["megatron", "blocks", "chunks", "packed"], "measures": True, "shuffle": True, "removed": "text",
         "splits": {"train": 0.9, "valid": 0.1}, "blocks": {"length": 128}, "packed": {"length": 256},
     },
 }  # fmt: skip

@@ -84,6 +84,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
         "chunks": {"length": 32, "min_tokens": 2}, "packed": {"length": 64}, "mds": {"length": 16},
         "litdata": {"length": 16}, "measures": True, "index": True, "raw": "jsonl", "cleaned": "csv",
         "export_columns": ["id", "text"], "sample": {"batches": 1, "batch_size": 2}, "part_documents": 8,
+        "shuffle": True,
     }  # fmt: skip
     run(made.recipe("all", [*first, *indexed], output=output), made.sound, engine="cpu", workers=1, progress=False)
     none = {"output": {"formats": []}}
@@ -117,6 +118,7 @@ def commands(place: Place) -> Iterator[list[str]]:
     for train in (["--train", folder], ["--train", folder, "--model", f"{base}/model"], ["--train", pair]):
         yield ["check-overlap", *train, *quiz, *cpu]
     yield ["check-overlap", "--spans", f"{folder}/index", *quiz, *cpu]
+    yield ["inspect", pair, "--source-of", "0"]
     yield ["merge", pair, "--output", f"{base}/new/merged"]
     yield ["split", pair, "--output", f"{base}/new/part", "--max-bytes", "500"]
     yield ["run", f"{base}/all.yaml", "--output", folder, *cpu]
@@ -250,6 +252,7 @@ SAMPLED = {  # file -> how the commands that read it begin
     "measures/part-00000.parquet": ("plan", "verify"),
     "rejected.jsonl": ("show", "verify"),
     "tokens/_meta/manifest.json": ("check-loader", "merge", "check-overlap"),
+    "tokens/_meta/web_00000_text_document.rows": ("inspect",),
     "tokens/web_00000_text_document.idx": ("check-loader", "merge", "split", "inspect", "check-overlap"),
     "chunks/manifest.json": ("check-loader", "inspect"),
     "mds/train/shard.00000.mds": ("check-loader", "inspect"),

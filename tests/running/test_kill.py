@@ -40,7 +40,7 @@ stages:
   - {kind: exact_dedup}
   - {kind: filter, rules: [{measure: words, min: 5}]}
   - {kind: exact_dedup, max_characters: 40, compare: lowercase}
-output: {part_documents: 60, max_file_bytes: 9000, shuffle: true, index: true, raw: parquet, cleaned: csv}
+output: {part_documents: 60, max_file_bytes: 9000, shuffle: true, index: true, raw: parquet, cleaned: jsonl.zst}
 """
 
 CUT = """
@@ -53,7 +53,9 @@ stages:
   - {kind: fuzzy_dedup, threshold: 0.5, index: "PATH/old/index"}
   - {kind: line_dedup, name: spans, unit: sentence, window: 2, documents: 3, keep: none}
   - {kind: substring_dedup, length: 40, min_kept: 9}
-output: {part_documents: 60, max_file_bytes: 9000, index: true, removed: ids}
+output:
+  {part_documents: 60, max_file_bytes: 9000, index: true, removed: ids, shuffle: true, documents: {shuffle: true},
+   splits: {train: 0.7, valid: 0.3}}
 """
 
 SPANS = """

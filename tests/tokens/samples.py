@@ -6,8 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from curation.tokens.forms.documents import TokenizedDocuments
+from curation.tokens.indexed import IndexedReader
+from curation.tokens.tokenization import Tokenizer
 
 
 def make_documents(count: int, seed: int = 0, longest: int = 40) -> list[list[int]]:
@@ -67,3 +71,24 @@ def train_tokenizer(path: Path, texts: list[str], vocabulary: int = 512, eod: bo
     tokenizer.train_from_iterator(texts, vocab_size=vocabulary, special_tokens=special, show_progress=False)
     tokenizer.save(str(path))
     return path
+
+
+def check_rows(folder: Path, tokenizer: Tokenizer, splits: dict[str, float]) -> None:
+    """Every document of every pair has the tokens of its row, and every row with tokens is used once."""
+    tables = [pq.read_table(path) for path in sorted((folder / "documents").glob("*.parquet"))]
+    seen: set[tuple[int, int]] = set()
+    for index in sorted((folder / "tokens").glob("*.idx")):
+        reader, data = IndexedReader(index), (folder / "tokens" / "_meta" / f"{index.stem}.rows").read_bytes()
+        assert len(data) == 12 * len(reader)
+        for number, ids in enumerate(reader):
+            entry = data[12 * number : 12 * number + 12]
+            part, row = int.from_bytes(entry[:4], "little"), int.from_bytes(entry[4:], "little")
+            found = tables[part].slice(row, 1).to_pylist()[0]
+            assert ids.tolist() == tokenizer.encode(pa.array([found["text"]]))[0].tolist(), (index, number)
+            assert index.stem.startswith(f"{found['source']}_{found['split']}_" if splits else f"{found['source']}_")
+            seen.add((part, row))
+    with_text = {
+        (part, row) for part, table in enumerate(tables)
+        for row, text in enumerate(table.column("text").to_pylist()) if text
+    }  # fmt: skip
+    assert seen == with_text

@@ -14,6 +14,7 @@ import numpy as np
 from curation.base.contract import ID, TEXT
 from curation.base.errors import InputError, counted
 from curation.record.tables import TablePart
+from curation.tokens.document_rows import document_path, read_place, rows_path
 from curation.tokens.forms import FORMS, TokenShards
 from curation.tokens.forms.shards import MANIFEST
 from curation.tokens.forms.stored import read_manifest
@@ -108,6 +109,27 @@ def _decodable(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.parquet")) or [
         folder / entry["file"] for split in splits.values() for entry in split["files"]
     ]
+
+
+def source_of(path: str | Path, number: int) -> tuple[str, str, str]:
+    """Return (id, place, text) of the row of `documents/` from which document `number` of a shuffled pair was made.
+
+    Raises InputError for a path that is no pair, a number that it does not have, and a pair without a file of rows;
+    IntegrityError for a damaged file.
+    """
+    prefix = bare_prefix(path)
+    count = len(IndexedReader(prefix).documents) - 1
+    if not 0 <= number < count:
+        raise InputError(f"{prefix} has no document {number}. Give a number from 0 to {count - 1}")
+    if not (rows := rows_path(prefix)).exists():
+        raise InputError(
+            f"{rows} does not exist: only a run with output.shuffle and documents/ writes it. Without a shuffle, a "
+            "pair has the documents of its input and split in the order of documents/, except those without tokens"
+        )
+    part, row = read_place(rows, number, count)
+    document_file = document_path(prefix.parent.parent, part)
+    found = TablePart(document_file).read_row(row, [ID, TEXT])
+    return str(found[ID]), f"{document_file}, row {row:,}", found[TEXT] or ""
 
 
 def texts_of(path: str | Path, count: int) -> Iterator[tuple[str, str]]:

@@ -63,7 +63,7 @@ def first_copies(run: FinishedRun, rows: pa.Table, what: str) -> list[list[First
         if settings["kind"] == KIND
     }
     column = {"edited": "text_before", "removed": TEXT}.get(what, "")
-    if not stages or column not in rows.column_names or not run.report["recipe"]["output"]["documents"]:
+    if not stages or column not in rows.column_names or run.report["recipe"]["output"]["documents"] is not True:
         return found
     names = rows.column("stage").to_pylist() if what == "removed" else [next(iter(stages))] * len(rows)
     for name, settings in stages.items():

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Generator, Iterator
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
@@ -33,6 +34,7 @@ from curation.results.report.report import HTML
 from curation.stages.outcome import StageCount
 from curation.tokens.blends import INDEX_FOLDER
 from curation.tokens.indexed import check_pair
+from curation.tokens.ordering import SPLIT, SPLITS
 
 ENTERED = (*OUTPUT_NAMES, INDEX_FOLDER)  # the folders of a run whose files are checked
 MAX_SHOWN_RUNS = 5
@@ -282,7 +284,10 @@ def _documents(folder: Path, content: dict[str, Any]) -> Iterator[str]:
                 f"tokens and {tokens['empty_documents']} have none"
             )
         return
-    rows = yield from _ascending(folder, content, "documents", copies)
+    if isinstance(content["recipe"]["output"]["documents"], dict):  # shuffled
+        rows = yield from _shards(part_paths(folder, content["outputs"], "documents"))
+    else:
+        rows = yield from _ascending(folder, content, "documents", copies)
     if rows != content["documents"]["kept"]:
         yield f"documents/ has {rows} rows, the report counts {content['documents']['kept']} kept"
 
@@ -316,6 +321,19 @@ def _ascending(folder: Path, content: dict[str, Any], name: str, copies: int = 0
             if not ascends or copies < 0:
                 yield f"{name}/{path.name} is not in the order of doc"
             last = doc[-1].as_py()
+    return rows
+
+
+def _shards(paths: Sequence[Path]) -> Generator[str, None, int]:
+    """Check that the last file of shuffled documents has the split valid, and the others train. Return the number of
+    rows."""
+    rows = 0
+    for path in each(paths, "checking the splits of documents/", "file"):
+        split = SPLITS[path == paths[-1]]
+        found = Counter(name for table in read_tables([path], [SPLIT]) for name in table.column(SPLIT).to_pylist())
+        rows += found.total()
+        if found.keys() - {split}:
+            yield f"documents/{path.name} has {found.total() - found[split]} documents of another split than {split}"
     return rows
 
 

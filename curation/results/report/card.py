@@ -22,7 +22,12 @@ from curation.record.report_schema import CARD, CLEANED, RAW
 from curation.tokens.ordering import SPLIT, split_names
 
 TABLES = ("documents", "removed", "measures", CLEANED, RAW)  # folders with tables
-READERS = {"jsonl": "json", "csv": "csv"}  # readers of `datasets` for files that are not Parquet
+READERS = {
+    "jsonl": "json",
+    "jsonl.gz": "json",
+    "jsonl.zst": "json",
+    "csv": "csv",
+}  # readers of `datasets` for files that are not Parquet
 MAX_INPUTS = 50
 PUSHED_BEGINS = "---\n# `curate push` writes this file. The next push replaces it."
 FILE = re.compile(rf"({'|'.join(TABLES)})/({PATTERN})")
@@ -121,7 +126,7 @@ def _examples(configs: Sequence[tuple[str, str, str]], others: Sequence[tuple[st
         chosen = f', "{name}"' if number else ""
         yield f'{name} = load_dataset("{place}"{chosen}, split="{split}")'
     for folder, path in others:
-        reader = READERS[path.rpartition(".")[2]]
+        reader = READERS[export_format(path)]
         yield f'{folder} = load_dataset("{reader}", data_files="{files}/{path}", split="train")'
     _, split, path = configs[0]
     is_split = path.startswith("documents/") and configs[0][0] == split

@@ -30,12 +30,13 @@ from curation.reading.changes import check_unchanged
 from curation.reading.sampling import read_sampled
 from curation.reading.split_settings import SEPARATOR
 from curation.recipes.exports import export_format, file_name, is_one_file
-from curation.record.documents import _part_path, document_options, document_schema, in_schema, row_groups
+from curation.record.documents import document_options, document_schema, in_schema, row_groups
 from curation.record.partitions import with_ids
 from curation.record.report_schema import CLEANED, RAW
 from curation.record.slice_notes import READ
 from curation.record.stored_plan import with_urls
 from curation.running.phases.joining import Joiner
+from curation.tokens.document_rows import document_path
 from curation.tokens.ordering import SPLIT
 from curation.tokens.token_spans import parts_of
 
@@ -49,6 +50,10 @@ if TYPE_CHECKING:
 # If the last file of a task ends inside a slice, two tasks read this slice. With more slices per task, fewer slices are
 # read twice.
 MANY_SLICES, MAX_RAW_SLICES = 256, 8
+MEMBER_BYTES = 4 << 20  # of lines. With zstd, members of 1 MiB are 3.6 % larger in sum, those of 16 MiB 1 % smaller
+# Of 20.7 MB of JSON Lines, gzip level 4 leaves 38.5 % at 54 MB/s, level 6 leaves 37.1 % at 20 MB/s, and zstd level 3
+# leaves 34.5 % at 198 MB/s (2026-11-30, one shared core).
+GZIP_LEVEL, ZSTD_LEVEL = 4, 3
 
 
 class RawFiles(NamedTuple):
@@ -179,7 +184,7 @@ def write_cleaned_file(output: Output, folder: Path, file: CleanedFile, split: C
 
     split   names of the inputs whose documents are split, for `output.join`
     """
-    schema, rows = pq.read_schema(_part_path(folder, 0)), _rows_of(folder, file)
+    schema, rows = pq.read_schema(document_path(folder, 0)), _rows_of(folder, file)
     if output.join:
         names = [name for name in schema.names if name not in (SEPARATOR, SPLIT)]  # parts may be in several splits
         schema, rows = pa.schema([schema.field(name) for name in names]), _joined(output, folder, file, split)
@@ -198,15 +203,15 @@ def _joined(output: Output, folder: Path, file: CleanedFile, split: Collection[s
 
 
 def _count_rows(folder: Path, part: int) -> int:
-    return int(pq.read_metadata(_part_path(folder, part)).num_rows)
+    return int(pq.read_metadata(document_path(folder, part)).num_rows)
 
 
 def _rows_of(folder: Path, file: CleanedFile) -> Iterator[pa.Table]:
     """Yield the rows of a file of `cleaned/`, one table per row group of `documents/`. There are fewer rows than
     `file.rows` if `documents/` ends earlier."""
     part, skip, missing = file.part, file.first, file.rows
-    while missing and _part_path(folder, part).exists():
-        parts = pq.ParquetFile(_part_path(folder, part))
+    while missing and document_path(folder, part).exists():
+        parts = pq.ParquetFile(document_path(folder, part))
         for group in range(parts.num_row_groups):
             count = parts.metadata.row_group(group).num_rows
             if skip < count and missing:
@@ -249,12 +254,48 @@ def _parquet_writer(file: Any, schema: pa.Schema) -> Callable[[pa.Table | None],
 
 def _jsonl_writer(file: Any, schema: pa.Schema) -> Callable[[pa.Table | None], None]:
     def write(table: pa.Table | None) -> None:
-        for batch in [] if table is None else table.to_batches(1000):
-            file.write(b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in batch.to_pylist()))
+        for lines in _lines(table):
+            file.write(b"".join(lines))
 
     return write
 
 
+def _compressed_writer(codec: str, level: int, file: Any, schema: pa.Schema) -> Callable[[pa.Table | None], None]:
+    """Return a writer of JSON Lines in gzip members or zstd frames.
+
+    A member ends with the line that brings its lines to MEMBER_BYTES or more. Readers see one stream. Members depend on
+    the lines alone, so the bytes of the file do not depend on batches. Neither header has a time or a name.
+    """
+    compressor, waiting, size = pa.Codec(codec, compression_level=level), list[bytes](), 0
+
+    def write(table: pa.Table | None) -> None:
+        nonlocal size
+        for line in (line for lines in _lines(table) for line in lines):
+            waiting.append(line)
+            size += len(line)
+            if size >= MEMBER_BYTES:
+                end_member()
+        if table is None and (waiting or not file.tell()):  # a file without documents has an empty member
+            end_member()
+
+    def end_member() -> None:
+        nonlocal size
+        check_interrupts()
+        file.write(compressor.compress(b"".join(waiting)))
+        waiting.clear()
+        size = 0
+
+    return write
+
+
+def _lines(table: pa.Table | None) -> Iterator[list[bytes]]:
+    """Yield the rows of a table as lines of JSON, batch by batch."""
+    for batch in [] if table is None else table.to_batches(1000):
+        yield [orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in batch.to_pylist()]
+
+
 WRITERS: dict[str, Callable[[Any, pa.Schema], Callable[[pa.Table | None], None]]] = {
     "csv": _csv_writer, "jsonl": _jsonl_writer, "parquet": _parquet_writer,
+    "jsonl.gz": partial(_compressed_writer, "gzip", GZIP_LEVEL),
+    "jsonl.zst": partial(_compressed_writer, "zstd", ZSTD_LEVEL),
 }  # fmt: skip

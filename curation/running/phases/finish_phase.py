@@ -37,6 +37,7 @@ from curation.record.removed_texts import AddedColumns
 from curation.record.scores import kept_stages
 from curation.record.stored_plan import urls_of
 from curation.running.phases.corpus_phase import load_removed
+from curation.running.phases.document_shards import DocumentShard, write_shard
 from curation.running.phases.exports import CleanedFile, RawFiles, plan_raw, slices_of, write_cleaned_file, write_raw
 from curation.running.phases.scores import FILE_BYTES, ScoresFiles, plan_scores, write_scores
 from curation.stages.corpus.key_ranges import read_cell, write_cells
@@ -150,9 +151,10 @@ class Step(NamedTuple):
 
 
 ITEM_TYPES: dict[str, Any] = {
-    "pair": tuple[str, str, str, PlannedPair], "shuffled": tuple[str, str, list[int]], "form": str,
+    "pair": tuple[str, str, str, PlannedPair], "form": str,
+    "shuffled": tuple[str, str, list[int], list[tuple[int, int]]],
     "removed": RemovedFile, "rejected": str, "measures": RemovedFile, "scores": ScoresFiles,
-    "raw": RawFiles, "cleaned": CleanedFile,
+    "raw": RawFiles, "cleaned": CleanedFile, "documents": DocumentShard,
 }  # fmt: skip
 
 
@@ -177,9 +179,11 @@ def _write_step(plan: Plan, job: FinishJob, step: Step, urls: Sequence[str]) -> 
             info = write_pair(planned, np.dtype(dtype), sweeps=False)  # the run sweeps its folder once
             record |= {"source": source, "split": split, "pairs": [msgspec.to_builtins(info)]}
         case "shuffled":
-            source, split, parts = item
-            infos = write_shuffled(recipe, job.outputs, parts, source, split, job.folder)
-            record |= {"source": source, "split": split, "pairs": msgspec.to_builtins(infos)}
+            source, split, parts, shards = item
+            infos, digests = write_shuffled(recipe, job.outputs, parts, source, split, job.folder, job.parts, shards)
+            record |= {"source": source, "split": split, "pairs": msgspec.to_builtins(infos), "digests": digests}
+        case "documents":
+            record["digests"] = write_shard(recipe, job.outputs, job.folder, item)
         case "form":
             write_form_of(recipe, job.outputs, job.parts, job.folder, item)
         case "removed":
@@ -279,10 +283,12 @@ def sized_tasks(partitions: int) -> int:
     return -(-partitions // SIZED_SLICES)
 
 
-def pair_steps(recipe: Recipe, joined: Joined, tokens: int) -> list[Step]:
-    """Return the steps that write the pairs of an input and a split. `tokens` is the number of tokens of the input."""
+def pair_steps(recipe: Recipe, joined: Joined, tokens: int, shards: Sequence[DocumentShard]) -> list[Step]:
+    """Return the steps that write the pairs of an input and a split. `tokens` is the number of tokens of the input,
+    `shards` are the files of shuffled `documents/`."""
     if joined.pairs is None:
-        return [Step("shuffled", (joined.source, joined.split, joined.parts), 3 * tokens)]
+        firsts = [(shard.number, shard.first) for shard in shards if shard.split == joined.split]
+        return [Step("shuffled", (joined.source, joined.split, joined.parts, firsts), 3 * tokens)]
     dtype = load_tokenizer(recipe.tokenizer).dtype.str
     return [Step("pair", (joined.source, joined.split, dtype, pair), pair.size()) for pair in joined.pairs]
 

@@ -33,6 +33,7 @@ from curation.record.partitions import Numbering, Partitions, open_partition, wi
 from curation.record.records import RunningNote, TaskCounts
 from curation.record.row_sums import RowSpan, cut_pieces
 from curation.rules.tallies import Tally, tally_of
+from curation.running.phases.document_shards import stored_documents
 from curation.stages import Stage
 from curation.stages.base import added_columns
 from curation.stages.rows.language import UNLABELLED, language_column
@@ -209,14 +210,19 @@ def _write_part(task: _Task, part: OutputPart, groups: Iterator[RowGroup | None]
     """
     started, number = time.perf_counter(), part.number
     plan, job, output = task.plan, task.job, task.plan.recipe.output
-    path = job.documents / f"part-{number:05d}.parquet" if output.documents else None
+    path = job.documents / f"part-{number:05d}.parquet" if output.documents and not output.shuffles_documents else None
     digest = hashlib.sha256()
     tally: dict[str, Any] = {"source": part.source, "documents": 0, "bytes": 0, "tokens": 0, "special_hits": 0}
     tally |= {"copy": part.copy, "untokenised": 0, "untokenised_names": []}
     lengths, languages = Tally(), Counter[str]()
     engine = task.engine
     files = token_files(plan.recipe, engine, job.work, number) if output.formats else nullcontext()
-    with files as tokens, _document_file(output, job.engine, path, task.schema) if path else nullcontext() as file:
+    stored = stored_documents(job.work, number, task.schema) if output.shuffles_documents else nullcontext()
+    with (
+        files as tokens,
+        stored as store,
+        _document_file(output, job.engine, path, task.schema) if path else nullcontext() as file,
+    ):
         if tokens and tokens.tokenizer.identity != plan.tokenizer:
             name = plan.recipe.tokenizer.name
             raise IntegrityError(f"a file of tokenizer {name} changed during the run. Put it back, then run again")
@@ -229,6 +235,8 @@ def _write_part(task: _Task, part: OutputPart, groups: Iterator[RowGroup | None]
                 names = pa.array(split_names(output.splits), pa.string())
                 table = table.set_column(table.column_names.index(SPLIT), SPLIT, names.take(pa.array(splits)))
             frame = file.write(table) if file else None
+            if store and splits is not None:  # such runs have splits
+                store.write(table, splits)
             _digest_documents(digest, table)
             tally["documents"] += len(table)
             sizes = pc.fill_null(pc.binary_length(table.column(TEXT)), 0).to_numpy()

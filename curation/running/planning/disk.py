@@ -54,6 +54,7 @@ from curation.base.system.memory import shown_bytes
 from curation.base.system.progress import Progress
 from curation.reading.formats import format_of
 from curation.reading.source_files import SourceFile
+from curation.recipes.exports import COMPRESSED
 from curation.recipes.recipe import Recipe
 from curation.record.folder import bytes_of_run
 from curation.record.scores import bytes_per_document
@@ -74,7 +75,7 @@ ROW_BYTES = 80  # in `_work`, per document read: records of removed documents, d
 CUT_SHARE = 0.05  # of the text: 12 bytes per span, a span per 240 bytes
 READ_BYTES = 8  # in `_work`, per document read, with `raw`: the running sum of the sizes
 REMOVED_BYTES, REJECTED_BYTES = 30, 400
-IDX_BYTES, LENGTH_BYTES, FORM_BYTES = 20, 4, 16  # per document
+IDX_BYTES, ROWS_BYTES, LENGTH_BYTES, FORM_BYTES = 20, 12, 4, 16  # per document
 EXPORT_RATIO, EXPORT_BYTES = 1.05, 60
 # For an upper bound without a sample: bytes of text per stored byte, and bytes of each kind of file per byte of text.
 MAX_EXPANSION = {"": 1.0, "gzip": 10.0, "zstd": 15.0, "bzip2": 15.0, "xz": 20.0}
@@ -137,6 +138,8 @@ def _parts(recipe: Recipe, survey: Survey, tokenizer: Tokenizer | None) -> dict[
         "documents": written * survey.documents_bytes if output.documents else 0,
         "removed": (REMOVED_BYTES + id_bytes) * documents + REJECTED_BYTES * survey.rejected,
     }
+    if output.shuffles_documents:  # stored uncompressed, with their ids and offsets
+        parts["_work"] += kept_bytes + (ROW_BYTES + id_bytes) * kept_documents
     if scores := bytes_per_document(recipe) * documents:
         parts["scores"] = scores
         parts["_work"] += scores
@@ -144,7 +147,8 @@ def _parts(recipe: Recipe, survey: Survey, tokenizer: Tokenizer | None) -> dict[
         ids = written * survey.tokens * tokenizer.dtype.itemsize
         parts["_work"] += ids + LENGTH_BYTES * kept_documents
         if MEGATRON in output.formats:
-            parts["tokens"] = ids + IDX_BYTES * kept_documents
+            per_document = IDX_BYTES + ROWS_BYTES * (output.shuffle and bool(output.documents))
+            parts["tokens"] = ids + per_document * kept_documents
         for form in output.chosen():
             size = written * survey.tokens * form.file_dtype(tokenizer).itemsize
             parts[form.name] = size + FORM_BYTES * kept_documents
@@ -156,7 +160,7 @@ def _parts(recipe: Recipe, survey: Survey, tokenizer: Tokenizer | None) -> dict[
         ("raw", output.raw, survey.text_bytes, documents),
         ("cleaned", output.cleaned, kept_bytes, kept_documents),
     ):
-        if kind.endswith("parquet"):
+        if kind.endswith(("parquet", *COMPRESSED)):  # gzip and zstd make JSON Lines smaller than the texts in Parquet
             parts[name] = ratio * text
         elif kind:
             parts[name] = EXPORT_RATIO * text + (EXPORT_BYTES + id_bytes) * rows
