@@ -70,7 +70,13 @@ CASES = [
     Case("MosaicML Streaming, `StreamingDataset`", "0.13.0", MDS, HOW[0],
          "tests/tokens/test_mds.py::test_the_package_reads_and_writes_the_same", "mosaicml-streaming"),
     Case("LLM Foundry, `max_seq_len` 2048, through MosaicML Streaming", "0.22.0", MDS, HOW[2]),
+    Case("nanochat, `nanochat/dataset.py`", "92d63d4",
+         {"shuffle": True, "documents": {"shuffle": True}, "splits": {"train": 0.99, "valid": 0.01}}, HOW[1],
+         "tests/running/test_document_shards.py"
+         "::test_nanochat_reads_each_document_once_and_valid_alone_as_validation"),
     Case("torchtitan, texts by `datasets`", "0.3.0", {"cleaned": "jsonl"}, HOW[2]),
+    Case("`datasets`, streamed", "5.1 and later", {"cleaned": "jsonl.zst"}, HOW[0],
+         "tests/running/test_exports.py::test_datasets_streams_compressed_lines"),
 ]  # fmt: skip
 
 
