@@ -163,6 +163,8 @@ class _LoadedLibrary(JITCodeLibrary):  # type: ignore[misc]
     data     compiled code, LLVM code
     """
 
+    _shared_module: Any
+
     def __init__(self, codegen: Any, symbols: Sequence[str], name: str, kind: str, data: tuple[bytes, bytes]) -> None:
         assert kind == "object", kind
         super().__init__(codegen, name)
