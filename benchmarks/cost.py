@@ -7,9 +7,9 @@
 `measure` runs `curate run` with the CPU engine over generated text (`benchmarks.corpus`) on all processors of this
 machine, and appends a line per run to RESULTS.jsonl. DIR needs 3 bytes per byte of the largest size; each run is
 deleted. `table` prints core-hours per TB (10^12 bytes of JSON Lines): the lowest and the highest run of each size, and
-1 TB extrapolated from the largest size. The lower end of this has the same hours per byte, the higher end grows
-further by the power of the size that fits the medians of all sizes. `--price`, in dollars per core and hour, adds
-dollars per trillion tokens.
+of 1 TB, extrapolated. The lower end of this is the lowest of all runs. The higher end is the highest of all, times the
+growth from the largest size to 1 TB, by the power of the size that fits the medians of all sizes. `--price`, in dollars
+per core and hour, adds dollars per trillion tokens.
 """
 
 from __future__ import annotations
@@ -118,11 +118,11 @@ def growth(runs: Sequence[dict[str, Any]]) -> float:
 
 
 def extrapolated(runs: Sequence[dict[str, Any]]) -> tuple[float, float]:
-    """Return the core-hours of a terabyte, from the runs of the largest size: (lowest, highest)."""
+    """Return the core-hours of a terabyte: the lowest of all runs, and the highest times the growth from the largest
+    size. Fewer core-hours per byte at a larger size are not extrapolated."""
+    found = [core_hours(run) for run in runs]
     largest = max(run["bytes"] for run in runs)
-    found = [core_hours(run) for run in runs if run["bytes"] == largest]
-    factors = 1.0, (TERABYTE / largest) ** growth(runs)
-    return min(found) * min(factors), max(found) * max(factors)
+    return min(found), max(found) * max((TERABYTE / largest) ** growth(runs), 1.0)
 
 
 def table(runs: Sequence[dict[str, Any]], price: float | None) -> Iterator[str]:
@@ -143,12 +143,12 @@ def table(runs: Sequence[dict[str, Any]], price: float | None) -> Iterator[str]:
                 spread([run["wall_seconds"] / 60 for run in same], 1),
                 spread([run["peak_memory"] / 1e9 for run in same], 2),
                 spread([run["peak_disk"] / run["bytes"] for run in same], 2),
-                *([spread([price * value / per_token for value in hours], 0)] if price is not None else []),
+                *([spread([price * value / per_token for value in hours], 1)] if price is not None else []),
             ]  # fmt: skip
             yield f"| {' | '.join(cells)} |"
         hours = [*extrapolated(own)]
         cells = [recipe, f"1 TB, extrapolated from {largest / 1e9:.0f} GB", "0", spread(hours, 1), "", "", ""]
-        cells += [spread([price * value / per_token for value in hours], 0)] if price is not None else []
+        cells += [spread([price * value / per_token for value in hours], 1)] if price is not None else []
         yield f"| {' | '.join(cells)} |"
 
 
