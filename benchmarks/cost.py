@@ -23,6 +23,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -61,11 +62,11 @@ def measure(recipe: str, corpus: Path, folder: Path) -> dict[str, Any]:
     """Run a recipe over the corpus in a process; return its cost."""
     out = folder / "out"
     shutil.rmtree(out, ignore_errors=True)
-    peak, ended = [0], threading.Event()
+    seen, ended = [(0, 0)], threading.Event()
 
     def watch() -> None:
         while not ended.wait(POLL_SECONDS):
-            peak[0] = max(peak[0], stored_bytes(out))
+            seen.append(stored(out))
 
     command = [sys.executable, "-m", "curation", "run", *arguments(recipe, corpus, folder)]
     started, load = time.perf_counter(), os.getloadavg()[0]
@@ -79,27 +80,28 @@ def measure(recipe: str, corpus: Path, folder: Path) -> dict[str, Any]:
     if process.returncode:
         raise SystemExit(f"{recipe} over {corpus} ended with exit code {process.returncode}")
     report = json.loads((out / "report.json").read_bytes())
+    seen.append(stored(out))
+    peak_disk, peak_files = map(max, zip(*seen, strict=True))
     result = {
         "recipe": recipe, "bytes": corpus.stat().st_size, "cpu_seconds": usage.ru_utime + usage.ru_stime,
         "wall_seconds": time.perf_counter() - started, "processors": os.cpu_count(), "load_before": load,
-        "peak_memory": usage.ru_maxrss * 1024, "peak_disk": max(peak[0], stored_bytes(out)),
-        "left_on_disk": stored_bytes(out), "documents": report["documents"]["read"],
+        "peak_memory": usage.ru_maxrss * 1024, "peak_disk": peak_disk,
+        "peak_files": peak_files, "left_on_disk": seen[-1][0], "documents": report["documents"]["read"],
         "kept": report["documents"]["kept"], "tokens": numbers(report)["tokens"],
     }  # fmt: skip
     shutil.rmtree(out)
     return result
 
 
-def stored_bytes(folder: Path) -> int:
-    """Return the bytes that the files of a folder take on the disk. Files may disappear meanwhile."""
-    total = 0
+def stored(folder: Path) -> tuple[int, int]:
+    """Return the bytes that the files of a folder take on the disk, and their number. Files may disappear meanwhile."""
+    total = count = 0
     for place, _, names in os.walk(folder):
         for name in names:
-            try:
+            with suppress(FileNotFoundError):
                 total += os.stat(os.path.join(place, name)).st_blocks * 512
-            except FileNotFoundError:
-                continue
-    return total
+                count += 1
+    return total, count
 
 
 def core_hours(run: dict[str, Any]) -> float:
