@@ -112,9 +112,13 @@ def test_inspect_shows_the_source_of_a_document(recipe: Any, tmp_path: Path, cap
         assert f"{prefix} has no document {number}. Give a number from 0 to {last}\n" in capsys.readouterr().err
     assert cli.main(["inspect", str(document_file), "--source-of", "0"]) == 2
     assert f"{document_file}.idx does not exist" in capsys.readouterr().err
-    path.write_bytes(np.array([(part, 40)] * (last + 1), PLACE).tobytes())
-    assert cli.main(["inspect", str(prefix), "--source-of", "0"]) == 1
-    assert f"{document_file} is damaged: it has 40 rows, and row 40 was expected" in capsys.readouterr().err
+    for place, fault in (
+        ((part, 40), f"it names row 40 of {document_file.name}, which has 40 rows"),
+        ((900, 0), "it names part-00900.parquet in documents/, which is missing"),
+    ):
+        path.write_bytes(np.array([place] * (last + 1), PLACE).tobytes())
+        assert cli.main(["inspect", str(prefix), "--source-of", "0"]) == 1
+        assert f"{path} is damaged: {fault}" in capsys.readouterr().err
     path.write_bytes(b"short")
     assert cli.main(["inspect", str(prefix), "--source-of", "0"]) == 1
     assert f"{path} is damaged: it has 5 bytes, expected 12 for each of {last + 1} documents" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 
 from curation.base.contract import ID, TEXT
 from curation.base.errors import InputError, counted
+from curation.base.system.damage import damaged
 from curation.record.tables import TablePart
 from curation.tokens.document_rows import document_path, read_place, rows_path
 from curation.tokens.forms import FORMS, TokenShards
@@ -128,7 +130,12 @@ def source_of(path: str | Path, number: int) -> tuple[str, str, str]:
         )
     part, row = read_place(rows, number, count)
     document_file = document_path(prefix.parent.parent, part)
-    found = TablePart(document_file).read_row(row, [ID, TEXT])
+    if not os.path.lexists(document_file):
+        raise damaged(rows, f"it names {document_file.name} in documents/, which is missing")
+    table = TablePart(document_file)
+    if row >= table.rows:
+        raise damaged(rows, f"it names row {row:,} of {document_file.name}, which has {table.rows:,} rows")
+    found = table.read_row(row, [ID, TEXT])
     return str(found[ID]), f"{document_file}, row {row:,}", found[TEXT] or ""
 
 
