@@ -32,6 +32,7 @@ LABEL_PREFIX = "__label__"
 END_OF_TEXT = b"</s>"
 CENTROIDS = 256  # centroids per part of a quantised row
 CHUNK_ROWS = 1 << 16
+ENTRY = struct.Struct("<qb")  # after the bytes of a word: its count, and whether it is a label
 MODELS_KEPT = 4  # models in memory
 NO_COUNT = 10**15  # fastText's count of an inner node without children
 MAX_WORD_NGRAMS = 100  # fastText's default is 1; each word of an n-gram takes 8 bytes per document
@@ -170,12 +171,18 @@ class _Reader:
         """Return a view of the mapped file."""
         return np.frombuffer(self.data, dtype, count, self.advance(np.dtype(dtype).itemsize * count))
 
-    def word(self) -> bytes:
-        end = self.data.find(b"\0", self.position)
-        if end < 0:
-            raise self.wrong(f"the word at byte {self.position} has no end")
-        start = self.advance(end + 1 - self.position)
-        return bytes(self.data[start:end])
+    def entries(self, count: int) -> Iterator[tuple[bytes, int, int]]:
+        """Yield the words and labels: (bytes, count, kind)."""
+        find, unpack, size = self.data.find, ENTRY.unpack_from, len(self.data) - ENTRY.size
+        for _ in range(count):
+            start, end = self.position, find(b"\0", self.position) + 1
+            if not end:
+                raise self.wrong(f"the word at byte {start} has no end")
+            self.position = end
+            if end > size:
+                self.advance(ENTRY.size)
+            self.position += ENTRY.size
+            yield self.data[start : end - 1], *unpack(self.data, end)
 
 
 class _Settings(NamedTuple):
@@ -221,7 +228,7 @@ def _read_words(reader: _Reader) -> _Words:
     size, num_words, num_labels, _, num_pruned = reader.numbers("iiiqq")
     if num_labels < 1 or num_words < 0 or size != num_words + num_labels:
         raise reader.wrong(f"it has {size} entries for {num_words} words and {num_labels} labels")
-    entries = [(reader.word(), *reader.numbers("qb")) for _ in range(size)]
+    entries = [*reader.entries(size)]
     if any(kind != (number >= num_words) for number, (_, _, kind) in enumerate(entries)):
         raise reader.wrong("its labels do not follow its words")
     names = [word for word, _, _ in entries]
@@ -234,6 +241,13 @@ def _read_words(reader: _Reader) -> _Words:
 class _Matrix(NamedTuple):
     shape: tuple[int, int]
     rows: Callable[[int, int], np.ndarray]  # (first, end) -> float64
+
+    def expanded(self) -> _Matrix:
+        """Return the matrix, with its rows in memory if they are one chunk."""
+        if self.shape[0] > CHUNK_ROWS:
+            return self
+        values = self.rows(0, self.shape[0])
+        return self._replace(rows=lambda first, last: values[first:last])
 
     def chunks(self) -> Iterator[tuple[int, np.ndarray]]:
         for first in range(0, self.shape[0], CHUNK_ROWS):
@@ -317,6 +331,7 @@ def _check_pruning(reader: _Reader, settings: _Settings, pruned: np.ndarray) -> 
 def _build(settings: _Settings, words: _Words, rows: _Matrix, output: _Matrix, digest: str) -> Classifier:
     # The weights of rows are below 2^29, hence those of an average of rows are. The absolute weights of an output row
     # sum to less than 2^29, hence its sum of products with an average is below 2^58.
+    rows, output = rows.expanded(), output.expanded()
     row_shift = _fitting_shift([abs(chunk).max(initial=0) for _, chunk in rows.chunks()])
     output_shift = _fitting_shift([abs(chunk).sum(axis=1).max(initial=0) for _, chunk in output.chunks()])
     if row_shift + output_shift < 31:
@@ -385,7 +400,7 @@ def _as_integers(matrix: _Matrix, shift: int) -> np.ndarray:
     """Return all rows as int32, rounded to `shift` fractional bits."""
     table = np.empty(matrix.shape, np.int32)
     for first, chunk in matrix.chunks():
-        table[first : first + len(chunk)] = np.rint(np.ldexp(chunk, shift))
+        table[first : first + len(chunk)] = np.rint(chunk * 2.0**shift)
     return table
 
 
