@@ -37,8 +37,10 @@ def read_report(folder: Path) -> dict[str, Any] | None:
     version wrote with another structure.
     """
     path = folder / RUN_REPORT
-    if (content := read_json(path)) is None and not path.exists():
-        return None
+    if (content := read_json(path)) is None:
+        if not path.exists():
+            return None
+        content = read_json(path)  # "null", or a report that another process has just written
     if not is_signed(content):
         raise IntegrityError(f"{path} {CHANGED}. {remedy(path)}")
     if fault := wrong_in_report(content):

@@ -9,6 +9,7 @@ import pytest
 
 import curation
 from curation.base.errors import OutputError
+from curation.record import finished_report
 from curation.results.report.text import shown_rows
 from tests.runs import kept_rows, made_texts, recipe_of, records_of, removed_rows
 
@@ -112,6 +113,21 @@ def test_a_folder_without_a_finished_run(tmp_path: Path, finished: Any):
     (tmp_path / "half" / "_work" / "plan.json").write_text("{}")
     with pytest.raises(OutputError, match=r"half holds no finished run.*its run has not finished. Rerun the command"):
         curation.open_run(tmp_path / "half")
+
+
+def test_a_report_that_appears_while_it_is_looked_for(finished: Any, monkeypatch: pytest.MonkeyPatch):
+    """Another process of the run writes it after this one has found no file."""
+    report, hidden, exists = finished.folder / "report.json", finished.folder / "later", Path.exists
+    expected = finished_report.read_report(finished.folder)
+    report.rename(hidden)
+
+    def appear(path: Path) -> bool:
+        if path == report:
+            hidden.rename(report)
+        return exists(path)
+
+    monkeypatch.setattr(Path, "exists", appear)
+    assert finished_report.read_report(finished.folder) == expected
 
 
 def test_the_repr_is_one_line(finished: Any):
