@@ -185,7 +185,7 @@ class Output(Forms, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def shuffles_documents(self) -> bool:
         """Whether `documents/` is in the order of `shuffle`."""
-        return isinstance(self.documents, ShuffledDocuments) and self.documents.shuffle
+        return isinstance(self.documents, ShuffledDocuments)  # `{shuffle: false}` became true
 
     def _check_shuffled_documents(self) -> None:
         """Raise ValueError for settings that do not fit `documents: {shuffle: true}`."""

@@ -53,6 +53,12 @@ def places_in_parts(parts: Parts, split: str, folder: Path) -> Places:
     firsts = np.cumsum([0, *map(len, found)])
     numbers = np.array([number for number, _ in parts], "<u4")
     rows = np.concatenate([np.empty(0, "<u4"), *found])
+    return by_parts(numbers, firsts, rows)
+
+
+def by_parts(numbers: np.ndarray, firsts: np.ndarray, rows: np.ndarray) -> Places:
+    """Return the places of documents of several parts: the `numbers` of the parts, the number of the first document of
+    each, and the row of each document in its part."""
     return lambda chosen: (numbers[np.searchsorted(firsts, chosen, side="right") - 1], rows[chosen])
 
 
@@ -84,17 +90,22 @@ def places_in_shards(parts: Parts, own: Sequence[int], shards: Sequence[tuple[in
     return places
 
 
+def write_places(path: Path, order: np.ndarray, places_of: Places) -> None:
+    """Write the place of each document in order, as PLACE."""
+    with commit(path) as temporary, open(temporary, "wb") as file:
+        for chosen in in_batches(order):
+            places = np.empty(len(chosen), PLACE)
+            places["part"], places["row"] = places_of(chosen)
+            file.write(places.data)
+
+
 def write_rows(pairs: Sequence[PairInfo], order: np.ndarray, places_of: Places, folder: Path) -> dict[str, str]:
     """Write the rows of the pairs of an input and a split. Return path in the run's folder -> SHA-256. `order` is the
     permutation of the documents with tokens by which the pairs were written; see `join_parts`."""
     digests, done = {}, 0
     for pair in pairs:
         path = rows_path(folder / "tokens" / Path(pair.prefix).name)
-        with commit(path) as temporary, open(temporary, "wb") as file:
-            for chosen in in_batches(order[done : done + pair.documents]):
-                places = np.empty(len(chosen), PLACE)
-                places["part"], places["row"] = places_of(chosen)
-                file.write(places.data)
+        write_places(path, order[done : done + pair.documents], places_of)
         done += pair.documents
         digests[path.relative_to(folder).as_posix()] = file_sha256(path)
     return digests

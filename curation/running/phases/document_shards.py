@@ -35,8 +35,9 @@ from curation.base.system.files import commit, file_sha256, numbered_path
 from curation.base.system.interrupts import check as check_interrupts
 from curation.recipes.recipe import Recipe
 from curation.record.documents import document_options
-from curation.tokens.document_rows import PLACE, document_path
-from curation.tokens.megatron import in_batches, map_array
+from curation.record.partitions import in_order
+from curation.tokens.document_rows import PLACE, by_parts, document_path, write_places
+from curation.tokens.megatron import map_array
 from curation.tokens.ordering import seeded_order, split_names
 from curation.tokens.token_files import token_paths
 
@@ -114,23 +115,13 @@ def plan_shards(recipe: Recipe, work: Path, numbers: Sequence[int]) -> list[Docu
                 f"split {split} has a share of {recipe.output.splits[split]:g} and got no document, and the last file "
                 "of documents/ is the split valid. Give the split a larger share"
             )
-        _write_order(order_path(work, split), order, np.concatenate(rows), firsts, numbers)
-        del rows, tokenised
+        places = by_parts(np.array(numbers, "<u4"), firsts, np.concatenate(rows))
+        write_places(order_path(work, split), order, places)
+        del rows, tokenised, places
         cuts = _cuts(np.concatenate(characters), order, whole=index > 0)
         for first, stop in zip([0, *cuts], cuts, strict=False):
             shards.append(DocumentShard(len(shards), split, first, stop - first))
     return shards
-
-
-def _write_order(path: Path, order: np.ndarray, rows: np.ndarray, firsts: np.ndarray, numbers: Sequence[int]) -> None:
-    """Write the place of each document in order. `rows` has the row of each document in its output part, `firsts` the
-    number of the first document of each part."""
-    with commit(path) as temporary, open(temporary, "wb") as file:
-        for chosen in in_batches(order):
-            places = np.empty(len(chosen), PLACE)
-            places["part"] = np.array(numbers, "<u4")[np.searchsorted(firsts, chosen, side="right") - 1]
-            places["row"] = rows[chosen]
-            file.write(places.data)
 
 
 def order_path(work: Path, split: str) -> Path:
@@ -203,6 +194,4 @@ def _gathered(places: np.ndarray, opened: Callable[[int], _Stored]) -> pa.Table:
         for number in np.unique(ordered["part"]).tolist()
         for batch in opened(number).take(ordered["row"][ordered["part"] == number].astype(np.int64))
     ]
-    inverse = np.empty(len(order), np.int64)
-    inverse[order] = np.arange(len(order))
-    return pa.Table.from_batches(batches).combine_chunks().take(pa.array(inverse))
+    return in_order([pa.Table.from_batches(batches)], order)

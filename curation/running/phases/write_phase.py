@@ -37,6 +37,7 @@ from curation.running.phases.document_shards import stored_documents
 from curation.stages import Stage
 from curation.stages.base import added_columns
 from curation.stages.rows.language import UNLABELLED, language_column
+from curation.tokens.document_rows import document_path
 from curation.tokens.ordering import SPLIT, assign_splits, split_names
 from curation.tokens.token_files import Encoded, encode_together, token_files
 from curation.tokens.tokenization import load_tokenizer
@@ -210,7 +211,7 @@ def _write_part(task: _Task, part: OutputPart, groups: Iterator[RowGroup | None]
     """
     started, number = time.perf_counter(), part.number
     plan, job, output = task.plan, task.job, task.plan.recipe.output
-    path = job.documents / f"part-{number:05d}.parquet" if output.documents and not output.shuffles_documents else None
+    path = document_path(job.documents.parent, number) if output.documents is True else None
     digest = hashlib.sha256()
     tally: dict[str, Any] = {"source": part.source, "documents": 0, "bytes": 0, "tokens": 0, "special_hits": 0}
     tally |= {"copy": part.copy, "untokenised": 0, "untokenised_names": []}
